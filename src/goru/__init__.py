@@ -1,0 +1,1 @@
+"""Gated orthogonal recurrent units for PyTorch."""
