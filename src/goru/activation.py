@@ -1,0 +1,35 @@
+"""modReLU, the activation that keeps the sign or the phase of its argument."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def smallest_magnitude(dtype: torch.dtype) -> float:
+    """Below this |a| counts as 0: the square root of the smallest normal number, where |a|^2 still is one."""
+    return torch.finfo(dtype).tiny ** 0.5
+
+
+def modrelu(a: Tensor, b: Tensor) -> Tensor:
+    """a / |a| * relu(|a| + b), for real or complex `a` and a real `b` that broadcasts against it.
+
+    Nothing is added to |a|: at a = 0 the value and the gradients of both arguments are 0, never NaN.
+
+    >>> modrelu(torch.tensor([-3.0, 0.5, 0.0]), torch.tensor(-1.0))
+    tensor([-2.,  0.,  0.])
+    """
+    if b.is_complex():
+        raise TypeError(f"modrelu needs a real bias b, got {b.dtype}")
+    if not (a.is_floating_point() or a.is_complex()):
+        raise TypeError(f"modrelu needs a floating point or complex argument a, got {a.dtype}")
+    tiny = smallest_magnitude(a.dtype)
+    # The dangerous places are replaced *before* the division, so that autograd never meets 0/0 (also twice).
+    zero = a.abs() < tiny
+    safe = torch.where(zero, torch.ones_like(a), a)
+    if a.is_complex():
+        magnitude = safe.abs()
+        value = safe / magnitude * torch.relu(magnitude + b)
+    else:
+        value = safe.sign() * torch.relu(safe.abs() + b)
+    return torch.where(zero, torch.zeros_like(value), value)

@@ -1,0 +1,1 @@
+"""One recurrence, several implementations: see dispatch.py for how one is chosen."""
