@@ -1,1 +1,23 @@
-"""Gated orthogonal recurrent units for PyTorch."""
+"""Gated orthogonal recurrent units for PyTorch: `goru.GORU` takes the place of `torch.nn.GRU`."""
+
+from importlib.metadata import version
+
+from . import gates
+from .activation import modrelu
+from .kernels.dispatch import use_backend
+from .layers.eurnn import EURNN, EURNNCell
+from .layers.goru import GORU, GORUCell
+from .layers.parameter_groups import parameter_groups
+
+__version__ = version("goru")
+
+__all__ = [
+    "EURNN",
+    "GORU",
+    "EURNNCell",
+    "GORUCell",
+    "gates",
+    "modrelu",
+    "parameter_groups",
+    "use_backend",
+]

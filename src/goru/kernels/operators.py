@@ -29,20 +29,9 @@ from torch import Tensor
 
 from ..rotations import Mesh
 from . import manual, native
+from .lengths import check as check_lengths
 
 BACKENDS: dict[str, ModuleType] = {"manual": manual, "native": native}
-
-
-def check_lengths(lengths: Tensor | None, steps: int) -> None:
-    """Refuse lengths outside 1 ... T; done inside the operators, where values are known."""
-    if lengths is None or lengths.numel() == 0:
-        return
-    low, high = (int(v) for v in torch.aminmax(lengths))
-    if low < 1 or high > steps:
-        raise RuntimeError(
-            f"lengths must lie between 1 and the {steps} steps of the input, got values from {low} to {high}"
-        )
-
 
 # ------------------------------------------------------------------------------------------------- mesh
 
@@ -305,3 +294,6 @@ for _operator in (mesh_matrix_backward, goru_backward, eurnn_backward):
     _operator.register_autograd(_no_second_gradient, setup_context=_remember_backend)
 for _operator in (mesh_matrix, goru, eurnn, mesh_matrix_backward, goru_backward, eurnn_backward):
     _operator.register_vmap(_no_vmap)
+    # Under autocast a recurrence stays in float32, as nn.GRU does on a CPU: rounding would pile up over the steps.
+    for _device in ("cpu", "cuda"):
+        _operator.register_autocast(_device, torch.float32)

@@ -1,0 +1,1 @@
+"""The laboratory: the paper's experiments on top of the layers (`goru ls` lists them)."""

@@ -1,0 +1,209 @@
+"""A run's configuration: typed, complete, one JSON file. The same configuration is the same run."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from goru.lab.errors import LabError, nearest
+from goru.lab.tasks import TASKS
+from goru.lab.tasks.task import Task
+
+Cell = Literal["goru", "eurnn", "gru", "lstm"]
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """The recurrent layer."""
+
+    cell: Cell = "goru"
+    """Which recurrent unit."""
+    hidden_size: int = 128
+    """Units in the state."""
+    mesh: Literal["fft", "tunable"] = "fft"
+    """Mesh of rotations (GORU and EURNN)."""
+    capacity: int | None = None
+    """Layers of a tunable mesh (none: 2)."""
+    complex: bool = False
+    """A unitary instead of an orthogonal matrix (EURNN)."""
+    reset_gate: bool = True
+    """GORU's reset gate; off means r = 1."""
+    update_gate: bool = True
+    """GORU's update gate; off means z = 0."""
+    init: Literal["paper", "june2017", "torch"] = "paper"
+    """Initialisation: as the authors' final code, GORU's first public version, or torch's own (GRU, LSTM)."""
+    backend: Literal["auto", "reference", "manual", "native"] = "auto"
+    """Implementation of GORU and EURNN."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimiser."""
+
+    rule: Literal["rmsprop", "adam"] = "rmsprop"
+    """RMSProp after TensorFlow's rule, or Adam."""
+    lr: float = 0.001
+    """Learning rate."""
+    decay: float = 0.9
+    """RMSProp's decay of the mean square."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run, completely described."""
+
+    experiment: str = "copying"
+    """Which experiment (`goru ls`)."""
+    variant: str = "paper"
+    """Name of this setting of the experiment: a folder of the run directory."""
+    model: str = "goru"
+    """Which of the experiment's models."""
+    seed: int = 0
+    """Seed of the parameters and of the training data."""
+    threads: int = 1
+    """Threads of the run, fixed for its life: the results depend on it in the last bits."""
+    device: str = "cpu"
+    """Where the tensors live."""
+    steps: int = 10_000
+    """Optimisation steps (0: as many as the epochs have)."""
+    epochs: int = 0
+    """Passes over a finite training set, when steps is 0."""
+    batch: int = 128
+    """Sequences in a batch."""
+    log_every: int = 20
+    """Steps between logged training losses."""
+    eval_every: int = 100
+    """Steps between evaluations on the held-out set (0: once an epoch)."""
+    patience: int = 0
+    """Evaluations without a better validation score before stopping (0: never stop early)."""
+    layer: LayerConfig = field(default_factory=LayerConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    task: Task = field(default_factory=lambda: TASKS["copying"]())
+
+    def directory(self, runs: Path) -> Path:
+        """runs/<experiment>/<variant>/<model>/seed<k>"""
+        return runs / self.experiment / self.variant / self.model / f"seed{self.seed}"
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    def digest(self) -> str:
+        """A fingerprint of the whole configuration."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def from_json(text: str, source: str) -> RunConfig:
+    """The configuration written by `to_json`; a wrong field is an error that names `source`.
+
+    >>> from_json(RunConfig(seed=3).to_json(), "here") == RunConfig(seed=3)
+    True
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise LabError(f"{source} is not valid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise LabError(f"{source} should hold one JSON object, got {type(data).__name__}")
+    experiment = data.get("experiment")
+    if experiment not in TASKS:
+        raise LabError(f"{source}: {nearest('experiment', str(experiment), TASKS)}")
+    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": TASKS[experiment]}
+    for name, kind in nested.items():
+        data[name] = _build(kind, data.get(name, {}), f"{source}: {name}")
+    config = _build(RunConfig, data, source)
+    for name in ("variant", "model"):
+        plain_name(name, getattr(config, name))
+    return config
+
+
+def plain_name(what: str, name: str) -> str:
+    """`name`, if it can be a folder's name and nothing else."""
+    if not name or name.startswith(".") or not all(c.isalnum() or c in "._-+" for c in name):
+        raise LabError(f"{what} should be a plain folder name of letters, digits and ._-+, got {name!r}")
+    return name
+
+
+def _build(kind: type, data: Any, source: str) -> Any:
+    if not isinstance(data, dict):
+        raise LabError(f"{source} should be a JSON object, got {data!r}")
+    hints = get_type_hints(kind)
+    names = [f.name for f in dataclasses.fields(kind)]
+    for name, value in data.items():
+        if name not in names:
+            raise LabError(f"{source}: {nearest('field', name, names)}")
+        if not _fits(value, hints[name]):
+            raise LabError(f"{source}: {name} should be {_describe(hints[name])}, got {value!r}")
+        if hints[name] is float:
+            data[name] = float(value)
+    try:
+        return kind(**data)
+    except ValueError as error:
+        raise LabError(f"{source}: {error}") from None
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
+    if get_args(hint):  # a union such as int | None
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    return str(getattr(hint, "__name__", hint))
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Every field by its dotted path.
+
+    >>> flat(RunConfig())["optimizer.lr"]
+    0.001
+    """
+    fields: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if dataclasses.is_dataclass(value):
+            fields.update(flat(value, f"{prefix}{f.name}."))
+        else:
+            fields[prefix + f.name] = value
+    return fields
+
+
+def override(config: Any, changes: dict[str, Any]) -> Any:
+    """A copy with the fields at dotted paths replaced: `override(config, {"optimizer.lr": 0.01})`."""
+    for path, value in changes.items():
+        head, _, rest = path.partition(".")
+        inner = override(getattr(config, head), {rest: value}) if rest else value
+        config = dataclasses.replace(config, **{head: inner})
+    return config
+
+
+def variant_name(config: RunConfig, base: RunConfig) -> str:
+    """A name for what `config` changes in `base`, so that another setting gets another directory.
+
+    >>> variant_name(override(RunConfig(), {"optimizer.lr": 0.01, "task.placement": "random"}), RunConfig())
+    'lr0.01+random-placement'
+    """
+    before, after = flat(base), flat(config)
+    parts = [] if base.variant == "paper" else [base.variant]
+    for path, value in after.items():
+        if path in ("experiment", "variant", "model", "seed") or value == before.get(path):
+            continue
+        label = path.rpartition(".")[2].replace("_", "-")
+        if isinstance(value, bool):
+            parts.append(label if value else f"no-{label}")
+        elif isinstance(value, str):
+            parts.append(f"{value}-{label}")
+        else:
+            parts.append(f"{label}{value}")
+    return "+".join(parts) or base.variant

@@ -1,0 +1,52 @@
+"""RMSProp after TensorFlow's rule, which differs from torch.optim.RMSprop early in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from goru.lab.config import OptimizerConfig
+
+
+class TensorFlowRMSProp(torch.optim.Optimizer):
+    """mean_square <- decay mean_square + (1 - decay) g^2;  p <- p - lr g / sqrt(mean_square + eps).
+
+    The mean square starts at one (torch: at zero) and epsilon stands inside the root (torch: outside).
+    """
+
+    def __init__(
+        self, params: Iterable[Tensor], lr: float = 0.001, decay: float = 0.9, eps: float = 1e-10
+    ) -> None:
+        super().__init__(params, {"lr": lr, "decay": decay, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One update of every parameter that has a gradient."""
+        if closure is not None:
+            raise ValueError("this optimiser takes no closure")
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            if not params:
+                continue
+            for p in params:
+                if "mean_square" not in self.state[p]:
+                    self.state[p]["mean_square"] = torch.ones_like(p)
+            grads = [p.grad for p in params]
+            means = [self.state[p]["mean_square"] for p in params]
+            torch._foreach_mul_(means, group["decay"])
+            torch._foreach_addcmul_(means, grads, grads, value=1 - group["decay"])
+            roots = torch._foreach_add(means, group["eps"])
+            torch._foreach_sqrt_(roots)
+            torch._foreach_addcdiv_(params, grads, roots, value=-group["lr"])
+        return None
+
+
+def make_optimizer(config: OptimizerConfig, network: nn.Module) -> torch.optim.Optimizer:
+    """The optimiser of a configuration over all parameters of a network."""
+    if config.rule == "adam":
+        return torch.optim.Adam(network.parameters(), lr=config.lr, foreach=True)
+    return TensorFlowRMSProp(network.parameters(), lr=config.lr, decay=config.decay)

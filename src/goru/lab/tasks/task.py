@@ -1,0 +1,79 @@
+"""What a task has to offer so that the one training loop can run it.
+
+A `Task` is settings only (a frozen dataclass, part of the run's configuration). `Task.problem` makes it ready for
+one run: a `Problem` gives batches, builds the network, computes losses and scores. The loop calls nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+TEST_SEED = 20170610
+"""The held-out sets depend on this alone: the same for every run, whatever its seed."""
+
+_STREAMS = {"train": 0, "valid": 1, "test": 2}
+
+MakeRecurrent = Callable[[int], nn.Module]
+"""From an input size to a recurrent layer with the contract of nn.GRU and a `hidden_size`."""
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """The settings of a task."""
+
+    @abstractmethod
+    def problem(self, seed: int, batch_size: int) -> Problem:
+        """Make the task ready for one run (loads or generates what is fixed, such as the test set)."""
+
+
+class Problem(ABC):
+    """A task made ready: batches by number, a network, a loss, scores."""
+
+    steps_per_epoch: int | None = None
+    """Steps of one pass over a finite training set; None when data are generated for ever."""
+    watched: tuple[str, ...] = ("test",)
+    """Sets that are scored during training."""
+    final: tuple[str, ...] = ("test",)
+    """Sets that are scored at the end, with the best parameters where `score` chooses."""
+
+    @abstractmethod
+    def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
+        """A fresh network around a recurrent layer."""
+
+    @abstractmethod
+    def batch(self, step: int) -> Any:
+        """The training batch of a step: a function of the seed and the step, of nothing that came before."""
+
+    @abstractmethod
+    def loss(self, network: nn.Module, batch: Any, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """The loss to minimise, and the state to carry into the next step (empty for most tasks)."""
+
+    @abstractmethod
+    def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
+        """Scores on a held-out set, `loss` among them. Called without gradients, in evaluation mode."""
+
+    @abstractmethod
+    def baseline(self) -> float:
+        """The loss of the best answer that ignores the sequence."""
+
+    def score(self, metrics: dict[str, float]) -> float | None:
+        """The number to choose the best parameters by, lower is better; None: the last ones are kept."""
+        return None
+
+    def figure(self, network: nn.Module) -> dict[str, Any] | None:
+        """What the figures need from the trained network beyond its scores, as JSON."""
+        return None
+
+
+def stream(seed: int, split: str, step: int = 0) -> np.random.Generator:
+    """Random numbers that depend on the seed, the set and the step alone.
+
+    Philox counts: its key is (seed, set), its counter starts at the step, so no step has to be replayed.
+    """
+    return np.random.Generator(np.random.Philox(key=[seed, _STREAMS[split]], counter=[0, 0, 0, step]))

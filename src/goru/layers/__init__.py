@@ -1,0 +1,1 @@
+"""The recurrent layers and their cells."""

@@ -1,0 +1,152 @@
+"""EURNN: a recurrent layer without gates, whose transition is orthogonal or unitary (Jing et al. 2016).
+
+    h_t = modReLU(U h_{t-1} + W_x x_t, b)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..kernels import dispatch
+from ..rotations import Mesh
+from .recurrent import Parameters, RecurrentCell, RecurrentLayer, check_sizes
+
+
+@dataclass(frozen=True)
+class EURNNUnit:
+    """Parameters, initialisation and recurrence of an EURNN. Parameters are real also when the state is complex."""
+
+    mesh: Mesh
+    bias: bool
+
+    name = "EURNN"
+
+    def shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        H = self.mesh.size
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (2 * H if self.mesh.complex else H, input_size)}
+        if self.bias:
+            shapes["bias"] = (H,)
+        shapes["angles"] = (self.mesh.num_angles,)
+        return shapes
+
+    @torch.no_grad()
+    def initialise(self, parameters: Parameters) -> None:
+        nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
+        if self.bias:
+            parameters["bias"].zero_()
+        if self.mesh.num_angles:
+            nn.init.uniform_(parameters["angles"], -math.pi, math.pi)
+
+    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        if not self.mesh.complex:
+            return dtype
+        # There is no complex bfloat16, and complex half lacks most operations.
+        return torch.complex128 if dtype == torch.float64 else torch.complex64
+
+    def run(
+        self,
+        x: Tensor,
+        h0: Tensor,
+        parameters: Parameters,
+        lengths: Tensor | None,
+        reverse: bool,
+        backend: str,
+        matrix: Callable[[], Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        if self.mesh.complex and x.dtype in (torch.bfloat16, torch.float16):
+            wide = {name: value.float() for name, value in parameters.items()}
+            output, h_n = self.run(x.float(), h0, wide, lengths, reverse, backend, matrix)
+            return output.to(x.dtype), h_n
+        rotate = x.dtype in (torch.float32, torch.float64) and dispatch.prefers_rotations(
+            self.mesh, x.shape[0], x.shape[1], backend
+        )
+        return dispatch.eurnn(
+            x,
+            h0,
+            parameters["weight_ih"],
+            parameters.get("bias"),
+            parameters["angles"] if rotate else matrix(),
+            lengths,
+            self.mesh,
+            reverse=reverse,
+            backend=backend,
+        )
+
+    def describe(self) -> str:
+        text = f"complex={self.mesh.complex}, mesh={self.mesh.kind!r}"
+        return f"{text}, capacity={self.mesh.capacity}" if self.mesh.kind == "tunable" else text
+
+
+class EURNN(RecurrentLayer):
+    """Efficient unitary recurrent layer, called as `torch.nn.GRU` is.
+
+    >>> layer = EURNN(10, 64)
+    >>> output, h_n = layer(torch.zeros(50, 32, 10))
+    >>> output.shape, h_n.dtype
+    (torch.Size([50, 32, 64]), torch.complex64)
+
+    Arguments as in nn.GRU, and by keyword only:
+        complex: True for a unitary U and a complex state: `output` is its real part, `h_n` and `hx` are complex.
+        mesh: how the rotations are laid out, "tunable" or "fft".
+        capacity: number of layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every U.
+        backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+
+    With `bias=False` modReLU is the identity and the whole layer is linear.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        complex: bool = True,
+        mesh: str = "tunable",
+        capacity: int | None = None,
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_sizes(input_size, hidden_size, bias)
+        unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
+        super().__init__(
+            unit, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
+        )
+        self.complex = complex
+
+
+class EURNNCell(RecurrentCell):
+    """One step of an EURNN: from an input (B, I) and a state (B, H) to the next state, complex if the cell is.
+
+    >>> cell = EURNNCell(10, 20, complex=False)
+    >>> cell(torch.zeros(3, 10)).shape
+    torch.Size([3, 20])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        complex: bool = True,
+        mesh: str = "tunable",
+        capacity: int | None = None,
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_sizes(input_size, hidden_size, bias)
+        unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
+        super().__init__(unit, input_size, hidden_size, bias, backend, device, dtype)
+        self.complex = complex

@@ -1,0 +1,189 @@
+"""GORU: a GRU whose candidate path is orthogonal.
+
+    r_t = sigmoid(W_r h_{t-1} + W_rx x_t + b_r)
+    z_t = sigmoid(W_z h_{t-1} + W_zx x_t + b_z)
+    c_t = modReLU(W_x x_t + r_t * (U h_{t-1}), b_h)
+    h_t = z_t * h_{t-1} + (1 - z_t) * c_t
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..kernels import dispatch
+from ..rotations import Mesh
+from .recurrent import Parameters, RecurrentCell, RecurrentLayer, check_sizes
+
+# b_h of the two public versions of the authors' code. The June 2017 one goes with mesh="tunable", capacity=2.
+INITIAL_B_H = {"published": 0.01, "june2017": 2.0}
+
+
+@dataclass(frozen=True)
+class GORUUnit:
+    """Parameters, initialisation and recurrence of a GORU; a gate that is off has no parameters."""
+
+    mesh: Mesh
+    bias: bool
+    reset_gate: bool
+    update_gate: bool
+    init: str
+
+    name = "GORU"
+
+    def __post_init__(self) -> None:
+        for gate in ("reset_gate", "update_gate"):
+            if not isinstance(getattr(self, gate), bool):
+                raise TypeError(f"{gate} should be of type bool, got: {type(getattr(self, gate)).__name__}")
+        if self.init not in INITIAL_B_H:
+            raise ValueError(f"init must be one of {', '.join(map(repr, INITIAL_B_H))}, got {self.init!r}")
+
+    @property
+    def gates(self) -> int:
+        return self.reset_gate + self.update_gate
+
+    def shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        H, gates = self.mesh.size, self.gates
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": ((gates + 1) * H, input_size)}
+        if gates:
+            shapes["weight_hh"] = (gates * H, H)
+        if self.bias:
+            shapes["bias"] = ((gates + 1) * H,)
+        shapes["angles"] = (self.mesh.num_angles,)
+        return shapes
+
+    @torch.no_grad()
+    def initialise(self, parameters: Parameters) -> None:
+        H = self.mesh.size
+        nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
+        if self.gates:
+            nn.init.uniform_(parameters["weight_hh"], -0.01, 0.01)
+        if self.bias:
+            bias = parameters["bias"].zero_()
+            if self.reset_gate:
+                bias[:H] = 2.0
+            bias[-H:] = INITIAL_B_H[self.init]
+        if self.mesh.num_angles:
+            nn.init.uniform_(parameters["angles"], -math.pi, math.pi)
+
+    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return dtype
+
+    def run(
+        self,
+        x: Tensor,
+        h0: Tensor,
+        parameters: Parameters,
+        lengths: Tensor | None,
+        reverse: bool,
+        backend: str,
+        matrix: Callable[[], Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        return dispatch.goru(
+            x,
+            h0,
+            parameters["weight_ih"],
+            parameters.get("weight_hh"),
+            parameters.get("bias"),
+            matrix(),
+            lengths,
+            reset_gate=self.reset_gate,
+            update_gate=self.update_gate,
+            reverse=reverse,
+            backend=backend,
+        )
+
+    def describe(self) -> str:
+        text = f"mesh={self.mesh.kind!r}"
+        if self.mesh.kind == "tunable":
+            text += f", capacity={self.mesh.capacity}"
+        for gate in ("reset_gate", "update_gate"):
+            if not getattr(self, gate):
+                text += f", {gate}=False"
+        return text if self.init == "published" else f"{text}, init={self.init!r}"
+
+
+class GORU(RecurrentLayer):
+    """Gated orthogonal recurrent layer; takes the place of `torch.nn.GRU`.
+
+    >>> layer = GORU(10, 128, batch_first=True)
+    >>> output, h_n = layer(torch.zeros(32, 50, 10))
+    >>> output.shape, h_n.shape
+    (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
+
+    Arguments as in nn.GRU, and by keyword only:
+        mesh: how the rotations are laid out, "fft" or "tunable".
+        capacity: number of layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every rotation.
+        reset_gate, update_gate: False leaves the gate out (r = 1, z = 0).
+        init: "published" (b_h = 0.01) or "june2017" (b_h = 2), see docs.
+        backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+
+    With `bias=False` all three biases are 0: modReLU is the identity and the candidate is linear.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        mesh: str = "fft",
+        capacity: int | None = None,
+        reset_gate: bool = True,
+        update_gate: bool = True,
+        init: str = "published",
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_sizes(input_size, hidden_size, bias)
+        unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
+        super().__init__(
+            unit, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
+        )
+        self.reset_gate = reset_gate
+        self.update_gate = update_gate
+
+    @classmethod
+    def from_gru(cls, gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
+        """A GORU that starts from a trained nn.GRU: see `goru.layers.convert.from_gru`."""
+        from .convert import from_gru
+
+        return from_gru(gru, mesh=mesh, capacity=capacity, **options)
+
+
+class GORUCell(RecurrentCell):
+    """One step of a GORU; takes the place of `torch.nn.GRUCell`.
+
+    >>> cell = GORUCell(10, 20)
+    >>> cell(torch.zeros(3, 10)).shape
+    torch.Size([3, 20])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        mesh: str = "fft",
+        capacity: int | None = None,
+        reset_gate: bool = True,
+        update_gate: bool = True,
+        init: str = "published",
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_sizes(input_size, hidden_size, bias)
+        unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
+        super().__init__(unit, input_size, hidden_size, bias, backend, device, dtype)

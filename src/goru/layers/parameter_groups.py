@@ -1,0 +1,31 @@
+"""Groups of parameters for an optimiser with weight decay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from .recurrent import RecurrentCell, RecurrentLayer
+
+
+def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """All parameters of `module` in two groups: decayed, and the angles of its meshes, which are not.
+
+    Decay would pull angles towards 0, that is U towards the identity, and has nothing to do with the size of a weight.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), RecurrentLayer.__subclasses__()[0](4, 8))
+    >>> [group["weight_decay"] for group in parameter_groups(model, 0.01)]
+    [0.01, 0.0]
+    """
+    angles = {
+        id(parameter)
+        for part in module.modules()
+        if isinstance(part, RecurrentLayer | RecurrentCell)
+        for name, parameter in part.named_parameters()
+        if name.split(".")[-1].startswith("angles") or ".angles" in f".{name}"
+    }
+    decayed, kept = [], []
+    for parameter in module.parameters():
+        (kept if id(parameter) in angles else decayed).append(parameter)
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
