@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from ..kernels import dispatch
 from ..rotations import Mesh
 from .recurrent import Parameters, RecurrentCell, RecurrentLayer, check_sizes
+
+if TYPE_CHECKING:
+    from .convert import Conversion
 
 # b_h of the two public versions of the authors' code. The June 2017 one goes with mesh="tunable", capacity=2.
 INITIAL_B_H = {"published": 0.01, "june2017": 2.0}
@@ -152,11 +155,16 @@ class GORU(RecurrentLayer):
         )
         self.reset_gate = reset_gate
         self.update_gate = update_gate
+        self.conversion: list[Conversion] = []  # filled by from_gru
 
     @classmethod
     def from_gru(cls, gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
-        """A GORU that starts from a trained nn.GRU: see `goru.layers.convert.from_gru`."""
-        from .convert import from_gru
+        """A GORU that starts from a trained nn.GRU: its gates are copied, U is the rotation nearest to its W_hn.
+
+        With `mesh="tunable", capacity=hidden_size` U is that rotation exactly, any other mesh is fitted to it.
+        `layer.conversion` tells, per layer and direction, the residual of U and the biases that a GORU has no place for.
+        """
+        from .convert import from_gru  # convert builds on this module
 
         return from_gru(gru, mesh=mesh, capacity=capacity, **options)
 

@@ -1,0 +1,116 @@
+"""From a matrix back to angles: exactly for a full tunable mesh, by a local fit for any other.
+
+Legend: H units, L mesh layers; R(theta) = [[c, -s], [s, c]] on a pair (p, p + 1).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .kernels import dispatch
+from .rotations import Mesh
+
+
+def nearest_rotation(matrix: Tensor) -> Tensor:
+    """The rotation (det +1) nearest to `matrix` in the Frobenius norm: its polar factor, with the least singular
+    direction turned over where the determinant asks for it."""
+    left, _, right = torch.linalg.svd(matrix)
+    signs = torch.ones(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
+    signs[-1] = torch.linalg.det(left @ right).sign()
+    return (left * signs) @ right
+
+
+def angles_of_rotation(rotation: Tensor) -> Tensor:
+    """Angles of the real tunable mesh of capacity H whose matrix is `rotation` (det +1), in float64.
+
+    Elements are nulled along the antidiagonals, alternately by rotations of columns and of rows (Clements et al.
+    2016), which leaves a diagonal of signs. The signs move to the input side of the mesh and then through it: each
+    layer passes a lone -1 to the right, two that meet become a rotation by pi, and after H layers none is left.
+    """
+    H = rotation.shape[0]
+    mesh = Mesh("tunable", H, H)
+    if H == 1:
+        return torch.zeros(0, dtype=torch.float64)
+    # Row p of `work` is column p of the matrix: the column rotations, half of all, run over contiguous memory.
+    work = rotation.detach().to("cpu", torch.float64).T.contiguous()
+    if torch.linalg.det(work) < 0:
+        raise ValueError("a product of rotations has determinant +1, the given matrix has -1")
+    before: list[tuple[int, float]] = []  # (p, theta), in the order in which they act on a state
+    after: list[tuple[int, float]] = []  # the same, last first
+    for diagonal in range(1, H):
+        for j in range(diagonal):
+            if diagonal % 2:
+                p, row = diagonal - 1 - j, H - 1 - j
+                theta = math.atan2(work[p, row].item(), work[p + 1, row].item())
+                work[p : p + 2] = _rotation(theta) @ work[p : p + 2]
+                before.append((p, theta))
+            else:
+                p, column = H - diagonal + j - 1, j
+                theta = math.atan2(-work[column, p + 1].item(), work[column, p].item())
+                work[:, p : p + 2] = work[:, p : p + 2] @ _rotation(theta).T
+                after.append((p, -theta))
+    signs = [1 if value > 0 else -1 for value in work.diagonal().tolist()]
+    before = [(p, theta if signs[p] == signs[p + 1] else -theta) for p, theta in before]
+    layers = _schedule(before + after[::-1], H)
+    angles = []
+    for layer in layers:
+        for p in sorted(layer):
+            theta = layer[p]
+            match signs[p], signs[p + 1]:
+                case -1, -1:
+                    theta += math.pi
+                    signs[p] = signs[p + 1] = 1
+                case -1, 1:
+                    theta = math.pi - theta
+                    signs[p], signs[p + 1] = 1, -1
+                case 1, -1:
+                    theta = -theta
+            angles.append(theta)
+    assert len(angles) == mesh.num_angles
+    return torch.tensor([math.remainder(theta, 2 * math.pi) for theta in angles], dtype=torch.float64)
+
+
+def _rotation(theta: float) -> Tensor:
+    c, s = math.cos(theta), math.sin(theta)
+    return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
+
+
+def _schedule(rotations: list[tuple[int, float]], H: int) -> list[dict[int, float]]:
+    """Put each rotation into the first layer that is free for its pair; together they fill the mesh exactly."""
+    layers: list[dict[int, float]] = [{} for _ in range(H)]
+    free = [0] * H
+    for p, theta in rotations:
+        layer = max(free[p], free[p + 1])
+        layers[layer][p] = theta
+        free[p] = free[p + 1] = layer + 1
+    return layers
+
+
+def fit_angles(mesh: Mesh, target: Tensor, starts: int = 3, iterations: int = 200) -> Tensor:
+    """Angles whose matrix is near to `target` in the Frobenius norm: the best of a few local searches, in float64.
+
+    A mesh with fewer angles than a rotation has is not convex and reaches only part of them; look at what is left.
+    """
+    target = target.detach().to("cpu", torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    best, best_loss = torch.zeros(mesh.num_angles, dtype=torch.float64), math.inf
+    for _ in range(starts):
+        start = torch.rand(mesh.num_angles, generator=generator, dtype=torch.float64)
+        angles = ((start - 0.5) * 2 * math.pi).requires_grad_()
+        optimiser = torch.optim.LBFGS([angles], max_iter=iterations, history_size=20, line_search_fn="strong_wolfe")
+
+        def loss(angles: Tensor = angles, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
+            optimiser.zero_grad()
+            with torch.enable_grad():
+                value = (dispatch.mesh_matrix(angles, mesh, "manual") - target).square().sum()
+                value.backward()
+            return value
+
+        optimiser.step(loss)  # type: ignore[arg-type]
+        value = loss().item()
+        if value < best_loss:
+            best, best_loss = angles.detach().clone(), value
+    return best
