@@ -7,7 +7,9 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import tyro
 
 from goru.lab.errors import LabError, nearest
 from goru.lab.tasks import TASKS
@@ -34,7 +36,7 @@ class LayerConfig:
     """GORU's reset gate; off means r = 1."""
     update_gate: bool = True
     """GORU's update gate; off means z = 0."""
-    init: Literal["paper", "june2017", "torch"] = "paper"
+    init: Literal["published", "june2017", "torch"] = "published"
     """Initialisation: as the authors' final code, GORU's first public version, or torch's own (GRU, LSTM)."""
     backend: Literal["auto", "reference", "manual", "native"] = "auto"
     """Implementation of GORU and EURNN."""
@@ -56,7 +58,7 @@ class OptimizerConfig:
 class RunConfig:
     """One training run, completely described."""
 
-    experiment: str = "copying"
+    experiment: Annotated[str, tyro.conf.Suppress] = "copying"
     """Which experiment (`goru ls`)."""
     variant: str = "paper"
     """Name of this setting of the experiment: a folder of the run directory."""
@@ -83,6 +85,12 @@ class RunConfig:
     layer: LayerConfig = field(default_factory=LayerConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     task: Task = field(default_factory=lambda: TASKS["copying"]())
+
+    def __post_init__(self) -> None:
+        plain_name("variant", self.variant)
+        plain_name("model", self.model)
+        if self.seed < 0 or self.threads < 1 or self.batch < 1:
+            raise LabError("seed should be at least 0, threads and batch at least 1.")
 
     def directory(self, runs: Path) -> Path:
         """runs/<experiment>/<variant>/<model>/seed<k>"""
@@ -114,10 +122,7 @@ def from_json(text: str, source: str) -> RunConfig:
     nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": TASKS[experiment]}
     for name, kind in nested.items():
         data[name] = _build(kind, data.get(name, {}), f"{source}: {name}")
-    config = _build(RunConfig, data, source)
-    for name in ("variant", "model"):
-        plain_name(name, getattr(config, name))
-    return config
+    return _build(RunConfig, data, source)
 
 
 def plain_name(what: str, name: str) -> str:

@@ -77,7 +77,7 @@ def make_layer(layer: LayerConfig, input_size: int) -> nn.Module:
             backend=backend,
         )
     baseline = (nn.GRU if layer.cell == "gru" else nn.LSTM)(input_size, layer.hidden_size)
-    if layer.init == "paper":
+    if layer.init != "torch":
         initialise_as_tensorflow(baseline)
     return baseline
 

@@ -30,7 +30,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from goru.lab.config import RunConfig, flat, from_json
-from goru.lab.errors import LabError, RunBusyError
+from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
 
 CHECKPOINT_FORMAT = "goru.lab.checkpoint/1"
 LOCK_PATIENCE = 0.5
@@ -156,7 +156,7 @@ def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
         _settle(run)
         yield run
     except LabError as error:
-        if not isinstance(error, RunBusyError):
+        if not isinstance(error, (RunBusyError, RunInterruptedError)):
             run.note_failure(str(error))
         raise
     finally:

@@ -186,13 +186,13 @@ def _run(
         if all(bool(p.isfinite().all()) for p in training.network.parameters()):
             run.save_checkpoint(training.tensors(), dataclasses.asdict(position))
 
-    def evaluate() -> None:
+    def evaluate(**more: float) -> None:
         scores = training.evaluate(training.problem.watched)
         training.remember_best(scores)
-        run.append({"step": position.step, **scores, "seconds": time.monotonic() - started})
+        run.append({"step": position.step, **more, **scores, "seconds": time.monotonic() - started})
 
     if position.step == 0:
-        evaluate()
+        evaluate(last_step=training.last_step, baseline=training.problem.baseline())
     while not training.finished:
         loss = training.learn(training.problem.batch(position.step))
         if not math.isfinite(loss):

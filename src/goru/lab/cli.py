@@ -1,0 +1,401 @@
+"""The command `goru`: ls, show, run, reproduce, status, report, bench."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from goru.lab import paper
+from goru.lab.config import RunConfig, flat, from_json, plain_name, variant_name
+from goru.lab.display import Display, duration, number, runs_table
+from goru.lab.errors import LabError, RunInterruptedError, UsageError, nearest
+from goru.lab.train import CHECKPOINT_SECONDS, train
+
+T = TypeVar("T")
+
+
+def default_runs() -> Path:
+    """Where runs are kept: `GORU_RUNS`, else the folder `runs` here."""
+    return Path(os.environ.get("GORU_RUNS", "runs"))
+
+
+Names = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT ...")]
+Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
+
+
+@dataclass(frozen=True)
+class LsOptions:
+    """The experiments and models, and what each costs."""
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """An experiment's settings, what the paper says of it, and what was decided."""
+
+    experiment: Name
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Train one model on one experiment, from its last checkpoint where there is one.
+
+    Any field of the configuration is an option; changed settings get a variant (folder) of their own.
+    """
+
+    config: RunConfig
+    runs: Path
+    """Folder of the run directories."""
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    """Seconds between checkpoints; the results do not depend on it."""
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """Run experiments of the paper with all their models, then write the report.
+
+    The same command again skips what is finished and resumes what is not.
+    """
+
+    experiments: Names = ()
+    """Which experiments (none: all)."""
+    quick: bool = False
+    """The small version: shorter sequences, fewer steps."""
+    models: tuple[str, ...] = ()
+    """Only these models."""
+    variants: tuple[str, ...] = ()
+    """Only these settings (`goru show EXPERIMENT` lists them)."""
+    seeds: int = 1
+    """Seeds 0 ... N-1."""
+    jobs: int = 0
+    """Runs at a time (0: one for each core)."""
+    runs: Path = Path("runs")
+    """Folder of the run directories."""
+    out: Path | None = None
+    """Folder of the report (none: `report` inside the folder of the runs)."""
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    """Seconds between checkpoints; the results do not depend on it."""
+
+
+@dataclass(frozen=True)
+class StatusOptions:
+    """Progress and results of all runs in a folder, from anywhere that sees it."""
+
+    runs: Path = Path("runs")
+    """Folder of the run directories."""
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Figures, tables, judged claims and one page, from run directories alone."""
+
+    runs: Path = Path("runs")
+    """Folder of the run directories."""
+    out: Path | None = None
+    """Where to write (none: `report` inside the folder of the runs)."""
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Time of a training step at the paper's sizes, and the share of it that is not the model's."""
+
+    experiments: Names = ()
+    """Which experiments (none: all)."""
+    models: tuple[str, ...] = ()
+    """Only these models."""
+    steps: int = 10
+    """Steps to time."""
+    threads: int = 1
+    """Threads of the run."""
+    out: Path = Path("bench.json")
+    """Where to write the numbers as JSON."""
+
+
+def main(argv: list[str]) -> int:
+    """Carry out a command line; returns the exit code."""
+    console = Console()
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        console.print(_overview(), highlight=False)
+        return 0
+    try:
+        if argv[0] not in VERBS:
+            raise UsageError(nearest("command", argv[0], VERBS))
+        return VERBS[argv[0]](argv[1:], console)
+    except LabError as error:
+        print(f"goru: {error}", file=sys.stderr)
+        return error.exit_code
+    except SystemExit as ended:  # tyro has already said why
+        return ended.code if isinstance(ended.code, int) else 2
+    except KeyboardInterrupt:
+        return RunInterruptedError.exit_code
+
+
+def _overview() -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("[bold]goru COMMAND[/bold] ...", "the experiments of the GORU paper")
+    table.add_row()
+    for verb, kind in _OPTIONS.items():
+        table.add_row(f"goru {verb}", (kind.__doc__ or "").splitlines()[0])
+    table.add_row("goru doctor", "Which kernels work on this machine, and why others do not.")
+    table.add_row()
+    table.add_row("goru COMMAND --help", "all options of a command")
+    return table
+
+
+def _parse(kind: type[T], verb: str, argv: list[str], default: T | None = None) -> T:
+    return tyro.cli(
+        kind,
+        prog=f"goru {verb}",
+        args=argv,
+        default=tyro.MISSING_NONPROP if default is None else default,
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+
+
+def ls(argv: list[str], console: Console) -> int:
+    _parse(LsOptions, "ls", argv)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("experiment", "shown in", "models", "settings", "steps", "cost of one seed"):
+        table.add_column(heading)
+    for one in paper.EXPERIMENTS.values():
+        seconds = one.settings.steps * len(one.variants) * sum(one.step_seconds.values())
+        table.add_row(
+            one.name,
+            one.shown_in,
+            ", ".join(one.models),
+            ", ".join(one.variants),
+            str(one.settings.steps),
+            f"{seconds / 3600:.1f} core hours",
+        )
+    console.print(table)
+    console.print("\nThe small version of each takes minutes: goru reproduce --quick", highlight=False)
+    return 0
+
+
+def show(argv: list[str], console: Console) -> int:
+    one = paper.experiment(_parse(ShowOptions, "show", argv).experiment)
+    console.print(f"[bold]{one.title}[/bold]  ({one.shown_in})\n{one.summary}", highlight=False)
+    console.print(f"\n[bold]The paper[/bold]\n{one.paper_says}", highlight=False)
+    for name in one.claims:
+        console.print(f"  {name}: {paper.CLAIMS[name].text}", highlight=False)
+    console.print("\n[bold]Settings[/bold]")
+    for path, value in flat(one.settings).items():
+        if not path.startswith("layer.") and path not in ("experiment", "variant", "model", "seed"):
+            console.print(f"  {path} = {value}", highlight=False)
+    console.print("\n[bold]Models[/bold]")
+    for name, layer in one.models.items():
+        cost = one.step_seconds.get(name)
+        text = f"  {name}: {layer.hidden_size} units"
+        console.print(text + (f", about {1000 * cost:.0f} ms a step" if cost else ""), highlight=False)
+    console.print("\n[bold]Variants[/bold]")
+    for name, changes in (one.variants | one.options).items():
+        how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
+        note = "" if name in one.variants else " (on request: --variants)"
+        console.print(f"  {name}: {how}{note}", highlight=False)
+    console.print(f"  quick: {', '.join(f'{k} = {v}' for k, v in one.quick.items())}", highlight=False)
+    console.print("\n[bold]Decisions[/bold]")
+    for text in paper.decisions(one.name):
+        console.print(f"  - {text}", highlight=False)
+    return 0
+
+
+def run(argv: list[str], console: Console) -> int:
+    base, rest = _base_config(argv)
+    options = _parse(RunOptions, "run EXPERIMENT", rest, RunOptions(base, default_runs()))
+    config = options.config
+    if (config.experiment, config.model) != (base.experiment, base.model):
+        raise UsageError("give the experiment first and --model once: goru run EXPERIMENT --model MODEL ...")
+    if config.variant == base.variant:
+        name = plain_name("variant", variant_name(config, base))
+        config = type(config)(**{**vars(config), "variant": name})
+    directory = config.directory(options.runs)
+    if (directory / "result.json").exists():
+        console.print(f"{directory} is finished already.", highlight=False)
+    from goru.lab.engine import Job
+    from goru.lab.stopping import StopOnSignal
+
+    with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
+        job = Job(config, directory, state="running")
+        with Display([job], console) as display:
+
+            def asked_to_stop() -> bool:
+                display.refresh()
+                return stop()
+
+            try:
+                result = train(
+                    config, options.runs, checkpoint_seconds=options.checkpoint_seconds, stop=asked_to_stop
+                )
+                job.state = "finished"
+            except RunInterruptedError as error:
+                job.state = "stopped"
+                again = f"goru run --config {directory / 'config.json'} --runs {options.runs}"
+                raise RunInterruptedError(f"{error} To go on: {again}") from None
+            except LabError:
+                job.state = "failed"
+                raise
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in result["final"].items())
+    console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}", highlight=False)
+    return 0
+
+
+def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
+    """The configuration that the options of `goru run` start from, and those options."""
+    rest: list[str] = []
+    chosen: dict[str, str] = {}
+    quick = False
+    words = iter(argv)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in ("--model", "--config"):
+            chosen[option] = value if equals else next(words, "")
+        elif word == "--quick":
+            quick = True
+        elif not word.startswith("-") and not rest and "experiment" not in chosen:
+            chosen["experiment"] = word
+        else:
+            rest.append(word)
+    if "--config" in chosen:
+        if len(chosen) > 1 or quick:
+            raise UsageError("--config names a complete configuration: no experiment, --model or --quick beside it.")
+        try:
+            return from_json(Path(chosen["--config"]).read_text(), chosen["--config"]), rest
+        except (OSError, UnicodeDecodeError) as error:
+            raise LabError(f"cannot read {chosen['--config']}: {error}.") from None
+    if "experiment" not in chosen:
+        if "--help" in rest or "-h" in rest:
+            return paper.experiment("copying").config("goru"), rest
+        raise UsageError(f"which experiment? There are: {', '.join(paper.EXPERIMENTS)}.")
+    one = paper.experiment(chosen["experiment"])
+    return one.config(chosen.get("--model", "goru"), "quick" if quick else "paper"), rest
+
+
+def reproduce(argv: list[str], console: Console) -> int:
+    from goru.lab import engine
+    from goru.lab.stopping import StopOnSignal
+
+    options = _parse(ReproduceOptions, "reproduce", argv, ReproduceOptions(runs=default_runs()))
+    configs = paper.grid(
+        options.experiments,
+        models=options.models,
+        variants=options.variants,
+        seeds=options.seeds,
+        quick=options.quick,
+    )
+    jobs = engine.plan(configs, options.runs)
+    with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
+        with Display(jobs, console) as display:
+            engine.run_locally(
+                jobs,
+                options.runs,
+                processes=options.jobs or os.cpu_count() or 1,
+                checkpoint_seconds=options.checkpoint_seconds,
+                stop=stop,
+                refresh=display.refresh,
+            )
+        if stop():
+            again = shlex.join(["goru", "reproduce", *argv])
+            raise RunInterruptedError(f"stopped; every run is kept. To go on: {again}")
+    out = options.out or options.runs / "report"
+    _write_report(options.runs, out, console, {config.variant for config in configs})
+    failed = [job for job in jobs if job.state in ("failed", "busy", "stopped")]
+    for job in failed:
+        print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def status(argv: list[str], console: Console) -> int:
+    from goru.lab import progress, runs
+
+    options = _parse(StatusOptions, "status", argv, StatusOptions(default_runs()))
+    found = runs.find(options.runs)
+    if not found:
+        raise LabError(f"there are no runs in {options.runs}; start some: goru reproduce --quick")
+    rows = [(str(path.relative_to(options.runs)), progress.read(path)) for path in found]
+    console.print(runs_table([(name, p.state, p) for name, p in rows]), soft_wrap=True)
+    for name, p in rows:
+        if p.state == "failed":
+            console.print(f"{name}: {p.message}", highlight=False, soft_wrap=True)
+    done = sum(p.state == "finished" for _, p in rows)
+    spent = sum(p.seconds or 0 for _, p in rows)
+    console.print(f"{done} of {len(rows)} runs finished, {duration(spent)} of work", highlight=False)
+    return 0
+
+
+def report(argv: list[str], console: Console) -> int:
+    options = _parse(ReportOptions, "report", argv, ReportOptions(default_runs()))
+    _write_report(options.runs, options.out or options.runs / "report", console, None)
+    return 0
+
+
+def _write_report(runs: Path, out: Path, console: Console, variants: set[str] | None) -> None:
+    from goru.lab import report as reporting
+
+    written = reporting.write(runs, out)
+    for table in written.tables:
+        if variants is None or table.variant in variants:
+            shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+            for k, heading in enumerate(table.headings):
+                shown.add_column(heading, justify="left" if k == 0 else "right")
+            for row in table.rows:
+                shown.add_row(*row)
+            console.print(shown)
+            console.print()
+    console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)
+
+
+def bench(argv: list[str], console: Console) -> int:
+    from goru.lab import bench as benching
+
+    options = _parse(BenchOptions, "bench", argv)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("experiment", "model", "ms a step", "data", "model", "steps/s"):
+        table.add_column(heading, justify="left" if heading in ("experiment",) else "right")
+    rows = []
+    for name in options.experiments or paper.EXPERIMENTS:
+        one = paper.experiment(name)
+        for model in options.models or one.models:
+            timing = benching.time_step(one.config(model), options.steps, options.threads)
+            rows.append(timing)
+            table.add_row(
+                name,
+                model,
+                number(1000 * timing["step_seconds"], ".1f"),
+                number(timing["data_share"], ".1%"),
+                number(timing["model_share"], ".1%"),
+                number(1 / timing["step_seconds"], ".1f"),
+            )
+    console.print(table)
+    benching.write(options.out, rows)
+    console.print(f"The numbers: {options.out}", highlight=False)
+    return 0
+
+
+VERBS: dict[str, Callable[[list[str], Console], int]] = {
+    "ls": ls,
+    "show": show,
+    "run": run,
+    "reproduce": reproduce,
+    "status": status,
+    "report": report,
+    "bench": bench,
+}
+
+_OPTIONS: dict[str, type] = {
+    "ls": LsOptions,
+    "show": ShowOptions,
+    "run": RunOptions,
+    "reproduce": ReproduceOptions,
+    "status": StatusOptions,
+    "report": ReportOptions,
+    "bench": BenchOptions,
+}

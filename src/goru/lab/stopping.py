@@ -1,0 +1,35 @@
+"""Ending early on a signal: the first asks for a clean stop, the second ends at once."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class StopOnSignal:
+    """A context manager that is called to ask whether to stop."""
+
+    def __init__(self, *signals: signal.Signals) -> None:
+        self._signals = signals
+        self._before: dict[signal.Signals, Any] = {}
+        self.requested = False
+
+    def __enter__(self) -> StopOnSignal:
+        for number in self._signals:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __call__(self) -> bool:
+        return self.requested
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True

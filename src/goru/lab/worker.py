@@ -1,0 +1,52 @@
+"""The process that carries out one run for an engine: `python -P worker.py PARENT RUNS ENGINE SECONDS`.
+
+The configuration comes on standard input. The process binds its life to its parent's before anything else: importing torch takes longer than a worker may outlive it.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """End this process within a second of the parent's death."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch() -> None:  # for systems without prctl, and for a parent that died before it was called
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(arguments: list[str]) -> int:
+    parent, runs, engine, seconds = arguments
+    die_with(int(parent))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; it sends SIGTERM
+
+    from pathlib import Path
+
+    from goru.lab.config import from_json
+    from goru.lab.errors import LabError
+    from goru.lab.stopping import StopOnSignal
+    from goru.lab.train import train
+
+    with StopOnSignal(signal.SIGTERM) as stop:
+        try:
+            config = from_json(sys.stdin.read(), "standard input")
+            train(config, Path(runs), checkpoint_seconds=float(seconds), engine=engine, stop=stop)
+        except LabError as error:
+            print(error, file=sys.stderr)
+            return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
