@@ -266,7 +266,9 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
             rest.append(word)
     if "--config" in chosen:
         if len(chosen) > 1 or quick:
-            raise UsageError("--config names a complete configuration: no experiment, --model or --quick beside it.")
+            raise UsageError(
+                "--config names a complete configuration: no experiment, --model or --quick beside it."
+            )
         try:
             return from_json(Path(chosen["--config"]).read_text(), chosen["--config"]), rest
         except (OSError, UnicodeDecodeError) as error:
@@ -343,7 +345,7 @@ def _write_report(runs: Path, out: Path, console: Console, variants: set[str] | 
     written = reporting.write(runs, out)
     for table in written.tables:
         if variants is None or table.variant in variants:
-            shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+            shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False)
             for k, heading in enumerate(table.headings):
                 shown.add_column(heading, justify="left" if k == 0 else "right")
             for row in table.rows:

@@ -1,7 +1,7 @@
 """Where a grid of runs is carried out: a pool of processes on this machine.
 
-An engine gets jobs and changes their states; what a run does and stores is the run's own matter, so that another
-engine gives the same files.
+An engine gets jobs and changes their states; what a run does and stores is the run's own matter, so that
+another engine gives the same files.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run_locally(
     stop: Callable[[], bool],
     refresh: Callable[[], None],
 ) -> None:
-    """Carry out the waiting jobs, at most `processes` at a time. A job that fails does not touch the others."""
+    """Carry out the waiting jobs, `processes` at a time; one that fails does not touch the others."""
     waiting = [job for job in jobs if job.state == "waiting"]
     running: list[_Worker] = []
     try:
@@ -90,7 +90,7 @@ class _Worker:
     def __init__(self, job: Job, runs: Path, checkpoint_seconds: float) -> None:
         self.job = job
         job.state = "running"
-        self._errors: IO[Any] = tempfile.TemporaryFile("w+")
+        self._errors: IO[Any] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         command = [sys.executable, "-P", worker.__file__, str(os.getpid()), str(runs), "local"]
         self.process = subprocess.Popen(
             [*command, str(checkpoint_seconds)],
@@ -117,7 +117,7 @@ class _Worker:
         states = {0: "finished", RunBusyError.exit_code: "busy", RunInterruptedError.exit_code: "stopped"}
         self.job.state = states.get(code, "failed")
         if code < 0:
-            self.job.message = f"the process was ended by signal {-code}; run the same command again to go on."
+            self.job.message = f"its process was ended by signal {-code}; the same command again goes on."
         elif code:
             self.job.message = said[-1] if said else f"the process ended with exit code {code}."
         return True

@@ -44,7 +44,7 @@ class StepTagger(nn.Module):
 
 
 def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:
-    """The update gate's activations (T, B, H) of a tagger on a batch; None when its layer has no such gate."""
+    """The update gate (T, B, H) of a tagger on a batch; None when its layer has none."""
     recurrent = getattr(network, "recurrent", None)
     if not (isinstance(recurrent, nn.GRU) or getattr(recurrent, "update_gate", False)):
         return None

@@ -29,19 +29,16 @@ class TensorFlowRMSProp(torch.optim.Optimizer):
         if closure is not None:
             raise ValueError("this optimiser takes no closure")
         for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            if not params:
-                continue
-            for p in params:
-                if "mean_square" not in self.state[p]:
-                    self.state[p]["mean_square"] = torch.ones_like(p)
-            grads = [p.grad for p in params]
-            means = [self.state[p]["mean_square"] for p in params]
-            torch._foreach_mul_(means, group["decay"])
-            torch._foreach_addcmul_(means, grads, grads, value=1 - group["decay"])
-            roots = torch._foreach_add(means, group["eps"])
-            torch._foreach_sqrt_(roots)
-            torch._foreach_addcdiv_(params, grads, roots, value=-group["lr"])
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["mean_square"] = torch.ones_like(parameter)
+                mean_square = state["mean_square"]
+                mean_square.mul_(group["decay"]).addcmul_(gradient, gradient, value=1 - group["decay"])
+                parameter.addcdiv_(gradient, (mean_square + group["eps"]).sqrt_(), value=-group["lr"])
         return None
 
 

@@ -1,6 +1,7 @@
-"""The paper's experiments as data: settings, models and sizes, claims, and what was decided where it is silent.
+"""The paper's experiments as data: settings, models, sizes, claims, and what was decided where it is silent.
 
-Jing, Gulcehre, Peurifoy, Shen, Tegmark, Soljacic, Bengio: Gated Orthogonal Recurrent Units: On Learning to Forget.
+Jing, Gulcehre, Peurifoy, Shen, Tegmark, Soljacic, Bengio:
+Gated Orthogonal Recurrent Units: On Learning to Forget.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Experiment:
     """Whether the paper draws the loss on a logarithmic scale."""
 
     def config(self, model: str, variant: str = "paper", seed: int = 0) -> RunConfig:
-        """The run of a model; variant is `paper`, `quick`, one of `variants` or `options`, or `quick-<one>`."""
+        """The run of a model; `variant` is `quick`, one of `variants` or `options`, or `quick-` and one."""
         if model not in self.models:
             raise UsageError(nearest(f"model of {self.name}", model, self.models))
         quick = variant == "quick" or variant.startswith("quick-")
@@ -53,9 +54,7 @@ class Experiment:
             raise UsageError(nearest(f"variant of {self.name}", setting, ["quick", *known]))
         config = override(self.settings, self.quick) if quick else self.settings
         config = override(config, known[setting])
-        return dataclasses.replace(
-            config, variant=variant, model=model, seed=seed, layer=self.models[model]
-        )
+        return dataclasses.replace(config, variant=variant, model=model, seed=seed, layer=self.models[model])
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,7 @@ _EURNN = LayerConfig(cell="eurnn", hidden_size=512, mesh="tunable", capacity=2)
 
 SYNTHETIC_MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=128),
-    "goru-june2017": LayerConfig(
-        cell="goru", hidden_size=128, mesh="tunable", capacity=2, init="june2017"
-    ),
+    "goru-june2017": LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=2, init="june2017"),
     "eurnn-real": _EURNN,
     "eurnn-complex": dataclasses.replace(_EURNN, complex=True),
     "gru": LayerConfig(cell="gru", hidden_size=100),
@@ -98,12 +95,13 @@ MODEL_TITLES = {
 _MAIN_MODELS = ("goru", "eurnn-real", "eurnn-complex", "gru", "lstm")
 
 _ALL_DECISIONS = (
-    "RMSProp follows TensorFlow's rule: the mean square starts at one, epsilon 1e-10 is inside the root, no momentum, "
-    "no gradient clipping.",
+    "RMSProp follows TensorFlow's rule: the mean square starts at one, epsilon 1e-10 is inside the root, "
+    "no momentum, no gradient clipping.",
     "The paper does not say which EURNN it ran: ours is run real and complex, tunable mesh with capacity 2.",
-    "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices, biases 0, gates of the GRU and "
-    "the forget gate of the LSTM 1.",
-    "The head starts uniform in +-sqrt(6 / (symbols in + outputs)), bias 0.01; symbols are fed one-hot to every model.",
+    "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices, biases 0, "
+    "gates of the GRU and the forget gate of the LSTM 1.",
+    "The head starts uniform in +-sqrt(6 / (symbols in + outputs)), bias 0.01; "
+    "symbols are fed one-hot to every model.",
     "goru-june2017 is GORU as first published: modReLU's bias starts at 2, tunable mesh with capacity 2.",
 )
 
@@ -113,7 +111,8 @@ _EXPERIMENTS = (
         title="Copying memory task, T = 200",
         shown_in="Figure: copying",
         summary="Remember ten symbols over a silence of T steps.",
-        paper_says="EURNN converges within hundreds of iterations; GORU solves it; GRU and LSTM stay at the baseline.",
+        paper_says="EURNN converges within hundreds of iterations; GORU solves it; "
+        "GRU and LSTM stay at the baseline.",
         settings=RunConfig(
             experiment="copying",
             steps=10_000,
@@ -128,10 +127,10 @@ _EXPERIMENTS = (
         quick_models=_MAIN_MODELS,
         claims=("C1", "C2"),
         decisions=(
-            "The data stand at the start, as in the authors' code; `random-placement` is the variant of the text "
-            '("each instance has a different location").',
-            "Loss: cross-entropy over all T + 20 steps, baseline 10 ln 8 / (T + 20). Accuracy: the ten recalled "
-            "symbols only, singly and as whole sequences.",
+            "The data stand at the start, as in the authors' code; `random-placement` is "
+            'the variant of the text ("each instance has a different location").',
+            "Loss: cross-entropy over all T + 20 steps, baseline 10 ln 8 / (T + 20). "
+            "Accuracy: the ten recalled symbols only, singly and as whole sequences.",
         ),
     ),
     Experiment(
@@ -154,8 +153,8 @@ _EXPERIMENTS = (
         quick_models=_MAIN_MODELS,
         claims=("C3", "C4"),
         decisions=(
-            "The ten places are distinct (the authors' code draws them with replacement and loses symbols) and the "
-            "marker has a one-hot vector of its own (theirs is all zero).",
+            "The ten places are distinct (the authors' code draws them with replacement and loses symbols) "
+            "and the marker has a one-hot vector of its own (theirs is all zero).",
             "The paper's learning rate is 0.01, the code's 0.001: both are run.",
             "Loss and accuracy as in copying; `recall-loss-on` puts the loss on the last ten steps alone.",
         ),
@@ -180,7 +179,7 @@ _EXPERIMENTS = (
         quick_models=_MAIN_MODELS,
         claims=("C5", "C6"),
         decisions=(
-            "20 bracket and 10 noise symbols, uniformly at random; counts are capped at 10 and never below 0.",
+            "20 bracket and 10 noise symbols, uniformly at random; counts stay between 0 and 10.",
             "Loss: mean cross-entropy over steps and kinds; baseline: entropy of the pooled labels.",
             "The gate figure shows the update gate, as the text says (the caption prints r).",
         ),
@@ -193,7 +192,11 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 CLAIMS = {
     name: Claim(name, text, experiment)
     for name, experiment, text in (
-        ("C1", "copying", "GORU is the only gated unit that solves copying at T = 200; GRU and LSTM stay at the baseline."),
+        (
+            "C1",
+            "copying",
+            "GORU is the only gated unit that solves copying at T = 200; GRU and LSTM stay at the baseline.",
+        ),
         ("C2", "copying", "EURNN solves copying within hundreds of iterations."),
         ("C3", "denoise", "EURNN stays at the baseline on denoise."),
         ("C4", "denoise", "GORU and GRU solve denoise, ahead of LSTM in speed and final loss."),
@@ -242,6 +245,6 @@ def grid(
                 if quick and not variants and setting != "paper":
                     continue
                 variant = setting if not quick else "quick" if setting == "paper" else f"quick-{setting}"
-                for model in models or (one.quick_models if quick else one.models):
-                    runs.append(one.config(model, variant, seed))
+                chosen_models = models or (one.quick_models if quick else one.models)
+                runs += [one.config(model, variant, seed) for model in chosen_models]
     return runs

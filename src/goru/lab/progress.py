@@ -1,4 +1,4 @@
-"""How far a run is, read from its directory alone: for the live display and for `goru status`, near or far."""
+"""How far a run is, read from its directory alone: for the live display and for `goru status`."""
 
 from __future__ import annotations
 

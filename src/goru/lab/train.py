@@ -1,4 +1,4 @@
-"""The one training loop. It knows no experiment by name: a configuration goes in, a run directory comes out."""
+"""The one training loop. It knows no experiment by name: configuration in, run directory out."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ class Training:
         self.last_step = config.steps or config.epochs * per_epoch
         self.eval_every = config.eval_every or per_epoch
         if self.last_step < 1 or self.eval_every < 1 or config.log_every < 1:
-            raise LabError("steps, log-every and eval-every should be at least 1 (or 0 where there are epochs).")
+            raise LabError(
+                "steps, log-every and eval-every should be at least 1 (0 only where there are epochs)."
+            )
 
     def learn(self, batch: Any) -> float:
         """One optimisation step on a batch; returns its loss."""
@@ -225,7 +227,7 @@ def _run(
 
 
 def _diverged(run: RunDirectory, step: int, loss: float) -> LabError:
-    kept = "there is no checkpoint yet" if run.checkpoint_step is None else f"step {run.checkpoint_step} is kept"
+    kept = "no checkpoint yet" if run.checkpoint_step is None else f"step {run.checkpoint_step} is kept"
     return LabError(f"the loss became {loss} at step {step} of {run.path} ({kept}); try a smaller --lr.")
 
 

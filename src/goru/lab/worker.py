@@ -1,6 +1,7 @@
 """The process that carries out one run for an engine: `python -P worker.py PARENT RUNS ENGINE SECONDS`.
 
-The configuration comes on standard input. The process binds its life to its parent's before anything else: importing torch takes longer than a worker may outlive it.
+The configuration comes on standard input. The process binds its life to its parent's before anything else:
+importing torch takes longer than a worker may outlive it.
 """
 
 import ctypes

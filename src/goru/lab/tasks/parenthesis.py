@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from goru.lab.models import StepTagger, update_gates
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
@@ -98,7 +98,7 @@ class ParenthesisProblem(Problem):
 
     def loss(self, network: nn.Module, batch: Brackets, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Mean cross-entropy over steps and kinds."""
-        return F.cross_entropy(self._logits(network, batch.inputs), batch.targets.flatten()), carry
+        return functional.cross_entropy(self._logits(network, batch.inputs), batch.targets.flatten()), carry
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
         """Loss and accuracy over steps and kinds."""
@@ -107,7 +107,7 @@ class ParenthesisProblem(Problem):
             inputs, targets = (part[:, first : first + self.batch_size] for part in self.test)
             logits = self._logits(network, inputs)
             labels = targets.flatten().to(logits.device)
-            loss += F.cross_entropy(logits, labels).item() * inputs.shape[1]
+            loss += functional.cross_entropy(logits, labels).item() * inputs.shape[1]
             right += (logits.argmax(-1) == labels).double().mean().item() * inputs.shape[1]
         return {"loss": loss / self.task.test_size, "accuracy": right / self.task.test_size}
 
@@ -118,7 +118,7 @@ class ParenthesisProblem(Problem):
         return float(-(share * share.log()).sum())
 
     def figure(self, network: nn.Module) -> dict[str, Any] | None:
-        """Share of update-gate units above 0.7: step by step on one sequence, and on noise against brackets."""
+        """Share of update-gate units above 0.7: by step on one sequence; on noise against brackets."""
         inputs = self.test.inputs[:, :GATE_SEQUENCES]
         gates = update_gates(network, inputs)
         if gates is None:

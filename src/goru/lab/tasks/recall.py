@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from goru.lab.models import StepTagger
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
@@ -86,7 +86,7 @@ class RecallProblem(Problem):
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.task.loss_on == "recall":
             logits, targets = logits[-self.task.recall :], targets[-self.task.recall :]
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
         """Loss over all steps; accuracy over the recalled symbols, each and as whole sequences."""

@@ -1,7 +1,8 @@
 """What a task has to offer so that the one training loop can run it.
 
-A `Task` is settings only (a frozen dataclass, part of the run's configuration). `Task.problem` makes it ready for
-one run: a `Problem` gives batches, builds the network, computes losses and scores. The loop calls nothing else.
+A `Task` is settings only (a frozen dataclass, part of the run's configuration). `Task.problem` makes it ready
+for one run: a `Problem` gives batches, builds the network, computes losses and scores. The loop calls nothing
+else.
 """
 
 from __future__ import annotations
