@@ -24,9 +24,12 @@ from .lengths import valid_steps
 CHUNK_ELEMENTS = 1 << 20  # of the widest buffer of a chunk: a few MB stay in the cache between the passes over them
 
 
-def _chunks(steps: int, per_step: int, reverse: bool) -> Iterator[slice]:
+def _chunk_size(steps: int, per_step: int) -> int:
+    return max(1, min(steps, CHUNK_ELEMENTS // max(1, per_step)))
+
+
+def _chunks(steps: int, size: int, reverse: bool) -> Iterator[slice]:
     """Slices of the time axis, in the order in which a recurrence walks over them."""
-    size = max(1, min(steps, CHUNK_ELEMENTS // max(1, per_step)))
     starts = range(0, steps, size)
     for start in reversed(starts) if reverse else starts:
         yield slice(start, min(start + size, steps))
@@ -62,17 +65,13 @@ def goru_forward(
     valid = None if lengths is None else valid_steps(lengths, T)[..., None]
     output = x.new_empty((T, B, H))
     saved = x.new_empty((T, B, width) if save else (0,))
-    scratch = None
+    size = _chunk_size(T, B * width)
+    scratch = x.new_empty((0 if save else size, B, width))
     magnitude = x.new_empty((B, H))
     h = h0
-    for chunk in _chunks(T, B * width, reverse):
+    for chunk in _chunks(T, size, reverse):
         n = chunk.stop - chunk.start
-        if save:
-            blocks = saved[chunk]
-        else:
-            if scratch is None:
-                scratch = x.new_empty((n, B, width))
-            blocks = scratch[:n]
+        blocks = saved[chunk] if save else scratch[:n]
         steps = x[chunk] if valid is None else x[chunk].masked_fill(~valid[chunk], 0)
         # The v block starts at 0 so that one accumulating product serves v and the gates alike.
         blocks[..., :H].zero_()
@@ -139,12 +138,11 @@ def goru_backward(
     dweight_ih = torch.zeros_like(weight_ih)
     drecurrent = torch.zeros_like(recurrent)
     dbias = None if bias is None else torch.zeros_like(bias)
-    factors = None
+    size = _chunk_size(T, B * width)
+    factors = x.new_empty((size, B, width))
     g = grad_h_n.contiguous()
-    for chunk in _chunks(T, B * width, not reverse):
+    for chunk in _chunks(T, size, not reverse):
         n = chunk.stop - chunk.start
-        if factors is None:
-            factors = x.new_empty((n, B, width))
         D = factors[:n]
         before = _previous_states(chunk, output.__getitem__, h0, valid, T, reverse)
         keep = _goru_factors(D, saved[chunk], before, bias is not None, reset_gate, update_gate)
@@ -337,7 +335,7 @@ def eurnn_forward(
     output = x.new_empty((T, B, H))
     saved = h0.new_empty((T, B, H) if save and mesh.complex else (0,))
     h = h0
-    for chunk in _chunks(T, B * H * (2 if mesh.complex else 1), reverse):
+    for chunk in _chunks(T, _chunk_size(T, B * H * (2 if mesh.complex else 1)), reverse):
         steps = x[chunk] if valid is None else x[chunk].masked_fill(~valid[chunk], 0)
         arrivals = _join(steps @ weight_ih.T, mesh).unbind(0)
         for i in _walk(len(arrivals), reverse):
@@ -383,7 +381,7 @@ def eurnn_backward(
         return saved[steps] if bias is None else modrelu(saved[steps], bias)
 
     g = grad_h_n
-    for chunk in _chunks(T, B * H * (2 if mesh.complex else 1), not reverse):
+    for chunk in _chunks(T, _chunk_size(T, B * H * (2 if mesh.complex else 1)), not reverse):
         n = chunk.stop - chunk.start
         incoming, steps = grad_output[chunk], x[chunk]
         if valid is not None:

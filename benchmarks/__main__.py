@@ -1,0 +1,245 @@
+"""`make bench`: tables of speed and memory on the terminal, everything as JSON beside them.
+
+Times are medians of interleaved rounds in one run, in milliseconds; `3x GEMM` is the floor, the recurrent matrix
+products alone. The tables are not printed when a kernel disagrees with the reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import goru
+
+from . import agreement, compare, memory
+from .contenders import (
+    SHAPES, Shape, backends, floor_step, forward_step, inputs, layer, training_step,
+)  # fmt: skip
+from .timing import interleaved
+
+Rows = list[dict[str, Any]]
+
+
+def training(rounds: int) -> Rows:
+    """Forward and backward."""
+    rows = []
+    for shape in SHAPES:
+        x = inputs(shape)
+        steps = {name: training_step(layer(name, shape), x, shape.H) for name in ("nn.GRU", "nn.LSTM", *backends())}
+        steps["3x GEMM"] = floor_step(shape, 3)
+        times = interleaved(steps, rounds, slow={"reference": 1})
+        rows.append({"T, B, I, H": str(shape), **times, **_ratios(times, "3x GEMM")})
+    rows.append({"T, B, I, H": "geometric mean", **_means(rows)})
+    return rows
+
+
+def forward(rounds: int) -> Rows:
+    """Forward alone, without gradients."""
+    rows = []
+    for shape in SHAPES:
+        x = inputs(shape)
+        names = ("nn.GRU", "nn.LSTM", *(name for name in backends() if name != "reference"))
+        steps = {name: forward_step(layer(name, shape), x) for name in names}
+        steps["1x GEMM"] = floor_step(shape, 1)
+        times = interleaved(steps, rounds)
+        rows.append({"T, B, I, H": str(shape), **times, **_ratios(times, "1x GEMM")})
+    rows.append({"T, B, I, H": "geometric mean", **_means(rows)})
+    return rows
+
+
+def _ratios(times: dict[str, float], floor: str) -> dict[str, float]:
+    """Of our fastest backend: how many times faster than the peers, and how many times the floor."""
+    best = times[backends()[-1]]
+    return {"vs GRU": times["nn.GRU"] / best, "vs LSTM": times["nn.LSTM"] / best, "vs floor": best / times[floor]}
+
+
+def _means(rows: Rows) -> dict[str, float]:
+    columns = ("vs GRU", "vs LSTM", "vs floor")
+    return {c: math.exp(sum(math.log(row[c]) for row in rows) / len(rows)) for c in columns}
+
+
+def eurnn(rounds: int) -> Rows:
+    """EURNN, H 512 complex, T 220, B 128, I 10, beside nn.GRU of the same hidden size: forward and backward."""
+    shape = Shape("EURNN", 220, 128, 10, 512)
+    x = inputs(shape)
+    backend = backends()[-1]
+    layers = {
+        "nn.GRU": nn.GRU(10, 512),
+        "complex, L = 2": goru.EURNN(10, 512, backend=backend),
+        "complex, FFT": goru.EURNN(10, 512, mesh="fft", backend=backend),
+        "real, L = 2": goru.EURNN(10, 512, complex=False, backend=backend),
+        "real, FFT": goru.EURNN(10, 512, complex=False, mesh="fft", backend=backend),
+    }
+    times = interleaved({name: training_step(module, x, 512) for name, module in layers.items()}, max(3, rounds // 2))
+    return [{"layer": name, "ms": ms, "of nn.GRU": ms / times["nn.GRU"]} for name, ms in times.items()]
+
+
+def ragged(rounds: int) -> Rows:
+    """A padded batch with lengths uniform in 1..T against the full one, at the copying shape: forward and backward."""
+    shape = SHAPES[0]
+    x = inputs(shape)
+    module = layer(backends()[-1], shape)
+    lengths = torch.randint(1, shape.T + 1, (shape.B,), generator=torch.Generator().manual_seed(3))
+    steps = {
+        "full": training_step(module, x, shape.H),
+        "lengths uniform in 1..T": training_step(module, x, shape.H, lengths=lengths),
+    }
+    times = interleaved(steps, rounds)
+    return [{"batch": name, "ms": ms, "of full": ms / times["full"]} for name, ms in times.items()]
+
+
+def scaling(rounds: int) -> Rows:
+    """Cost per step and row as T and B grow (I 10, H 128): forward and backward; linear means a flat last column."""
+    rows = []
+    for T, B in ((100, 16), (1000, 16), (10_000, 16), (220, 32), (220, 128), (220, 512)):
+        shape = Shape("scaling", T, B, 10, 128)
+        step = training_step(layer(backends()[-1], shape), inputs(shape), 128)
+        ms = interleaved({"ours": step}, max(3, rounds // 3))["ours"]
+        rows.append({"T": T, "B": B, "ms": ms, "ns per step and row": ms * 1e6 / (T * B)})
+    return rows
+
+
+def mesh(rounds: int) -> Rows:
+    """Building U and its gradient, beside a whole training step at (50, 32, 50, 1024)."""
+    backend = backends()[-1]
+    shape = Shape("mesh", 50, 32, 50, 1024)
+    rows = []
+    for options in ({"mesh": "fft"}, {"mesh": "tunable", "capacity": 1024}):
+        module = goru.GORU(50, 1024, backend=backend, **options)  # type: ignore[arg-type]
+        grad = torch.randn(1024, 1024)
+
+        def build(module: goru.GORU = module, grad: torch.Tensor = grad) -> None:
+            module.zero_grad()
+            module.orthogonal_matrix().backward(grad)
+
+        steps: dict[str, Callable[[], None]] = {"build": build, "step": training_step(module, inputs(shape), 1024)}
+        times = interleaved(steps, max(3, rounds // 3))
+        rest = times["step"] - times["build"]
+        rows.append(
+            {"mesh": " ".join(map(str, options.values())), "U and its gradient": times["build"],
+             "whole step": times["step"], "share of the step": times["build"] / times["step"],
+             "of the rest": times["build"] / rest}
+        )  # fmt: skip
+    return rows
+
+
+def streaming(rounds: int) -> Rows:
+    """One step at a time, batch 1, I 10, H 128, without gradients: microseconds a call."""
+    cells = {
+        "nn.GRUCell": nn.GRUCell(10, 128),
+        "nn.GRU": nn.GRU(10, 128),
+        **{f"GORUCell {name}": goru.GORUCell(10, 128, backend=name) for name in backends()},
+    }
+    x, h = torch.randn(1, 10), torch.zeros(1, 128)
+
+    def call(module: nn.Module) -> Callable[[], None]:
+        args = (x[None], h[None]) if isinstance(module, nn.GRU) else (x, h)
+
+        def step() -> None:
+            with torch.inference_mode():
+                module(*args)
+
+        return step
+
+    times = interleaved({name: call(module) for name, module in cells.items()}, rounds)
+    return [{"cell": name, "us": ms * 1e3} for name, ms in times.items()]
+
+
+def memory_peaks(threads: int) -> Rows:
+    """Training at each shape in a fresh process: MB above the level after two warm-up steps."""
+    rows = []
+    for shape in SHAPES:
+        row: dict[str, Any] = {"T, B, I, H": str(shape)}
+        for name in ("nn.GRU", "nn.LSTM", *(name for name in backends() if name != "reference")):
+            result = memory.measure(name, shape.name, threads)
+            if result is not None:
+                row[name] = result["above_warm_level_mb"]
+                row[f"{name} from start"] = result["above_start_mb"]
+        if "nn.GRU" in row:
+            row["of nn.GRU"] = row[backends()[-1]] / row["nn.GRU"]
+        rows.append(row)
+    return rows
+
+
+SECTIONS: dict[str, Callable[[int], Rows]] = {
+    "training": training, "forward": forward, "eurnn": eurnn, "ragged": ragged, "scaling": scaling, "mesh": mesh,
+    "streaming": streaming,
+}  # fmt: skip
+
+
+def table(rows: Rows) -> str:
+    """Rows as aligned Markdown."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
+
+    def line(values: list[str]) -> str:
+        return "| " + " | ".join(value.rjust(width) for value, width in zip(values, widths, strict=True)) + " |"
+
+    return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+    return "" if value is None else str(value)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("sections", nargs="*", help=f"which of {', '.join([*SECTIONS, 'memory'])} (default: all)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="thread counts to measure with")
+    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/bench.json"))
+    parser.add_argument("--compare", metavar="REVISION", help="time the training section of a git revision too")
+    options = parser.parse_args()
+    sections = options.sections or [*SECTIONS, "memory"]
+    for name in sections:
+        if name not in (*SECTIONS, "memory"):
+            parser.error(f"unknown section {name!r}; there are {', '.join([*SECTIONS, 'memory'])}")
+    problems = agreement.check()
+    if problems:
+        print("no times: a kernel disagrees with the reference", *problems, sep="\n  ", file=sys.stderr)
+        return 1
+    if options.compare:
+        print(table(compare.revisions(options.compare, options.rounds, options.threads[0])))
+        return 0
+    report: dict[str, Any] = {
+        "torch": torch.__version__, "goru": goru.__version__, "processor": _processor(), "backends": backends(),
+        "sections": {},
+    }  # fmt: skip
+    for threads in options.threads:
+        torch.set_num_threads(threads)
+        for name in sections:
+            if threads != options.threads[0] and name not in ("training", "forward"):
+                continue
+            rows = memory_peaks(threads) if name == "memory" else SECTIONS[name](options.rounds)
+            report["sections"][f"{name}, {threads} threads"] = rows
+            title = (memory_peaks if name == "memory" else SECTIONS[name]).__doc__
+            print(f"\n## {name}, {threads} thread{'s' * (threads > 1)}: {title}\n\n{table(rows)}", flush=True)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1))
+    print(f"\nwritten to {options.json}")
+    return 0
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
