@@ -1,0 +1,207 @@
+"""Getting a data set from its public addresses: checked first, moved into place after.
+
+Everything happens in a folder beside the place where the set will be, and disappears with that folder
+whatever goes wrong; a file is renamed to its place only when it is complete and its checksum is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pooch
+import requests
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from goru.lab.datasets import store
+from goru.lab.datasets.archives import DataDamagedError, read_members
+from goru.lab.datasets.catalogue import DataSet, Download, Source
+from goru.lab.errors import LabError
+
+TIMEOUT_SECONDS = 30
+_CHUNK = 64 * 1024
+
+
+def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool = True) -> Path:
+    """Download a set into the first folder of the look-up order, unless a good one is there already."""
+    folder = store.roots()[0] / dataset.name
+    before = store.verify(dataset)
+    if before.state == "good" and before.folder is not None:
+        say(f"{dataset.name} is already in {before.folder} and verified.")
+        return before.folder
+    if not dataset.sources:
+        raise LabError(
+            f"{dataset.name} cannot be downloaded ({dataset.licence.rstrip('.')}): {store.remedy(dataset)}."
+        )
+    say(f"{dataset.name}: {dataset.title}.\nLicence: {dataset.licence}")
+    failures = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in dataset.sources:
+            with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as workplace:
+                try:
+                    made = _make(dataset, source, Path(workplace), progress)
+                except (LabError, _DownloadError) as error:
+                    failures.append(str(error).rstrip("."))
+                    continue
+                for file in made:
+                    _move(Path(workplace) / "made" / file, folder / file)
+                return _settled(dataset, folder, say)
+    except OSError as error:
+        raise LabError(f"cannot write {dataset.name} to {folder}: {error.strerror or error}.") from None
+    finally:
+        _remove_if_empty(folder)
+    raise LabError(f"{dataset.name} could not be fetched: {'; '.join(failures)}.")
+
+
+class _DownloadError(Exception):
+    """No address gave the file."""
+
+
+def _make(dataset: DataSet, source: Source, workplace: Path, progress: bool) -> list[Path]:
+    """Download a source and make the set's files of it, in `made`; returns their paths in there."""
+    downloads = {one.file: _download(one, workplace / "downloads", progress) for one in source.downloads}
+    made = workplace / "made"
+    made.mkdir()
+    if source.make is None:
+        _take_members(dataset, downloads, made)
+    else:
+        source.make(downloads, made)
+    if dataset.check is not None:
+        dataset.check(made)
+    else:
+        _check_parts(dataset, made)
+    return sorted(file.relative_to(made) for file in made.rglob("*") if file.is_file())
+
+
+def _take_members(dataset: DataSet, downloads: Mapping[str, Path], made: Path) -> None:
+    wanted = {part.name: part.size for part in dataset.parts}
+    for archive in downloads.values():
+        for name, content in read_members(archive, wanted).items():
+            file = made / name  # a name of our own table, not the archive's
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+    missing = [name for name in wanted if not (made / name).is_file()]
+    if missing:
+        raise DataDamagedError(f"{next(iter(downloads))} lacks {missing[0]}")
+
+
+def _check_parts(dataset: DataSet, folder: Path) -> None:
+    for part in dataset.parts:
+        if not (folder / part.name).is_file():
+            raise DataDamagedError(f"{part.name} was not made")
+        if pooch.file_hash(str(folder / part.name)) != part.sha256:
+            raise DataDamagedError(f"{part.name} has a wrong checksum")
+
+
+def _download(download: Download, folder: Path, progress: bool) -> Path:
+    """The file of the first address that gives it whole and right."""
+    folder.mkdir(exist_ok=True)
+    pooch.get_logger().setLevel(logging.WARNING)
+    failures = []
+    for address in download.addresses:
+        with _Meter(download, progress) as meter:
+            downloader: Any = pooch.HTTPDownloader(
+                progressbar=cast(bool, meter),  # pooch takes any object with a bar's methods
+                chunk_size=_CHUNK,
+                timeout=TIMEOUT_SECONDS,
+            )
+            try:
+                file = pooch.retrieve(
+                    address, download.known_hash, download.file, folder, downloader=downloader
+                )
+                return Path(file)
+            except requests.HTTPError as error:
+                answer = "an error" if error.response is None else error.response.status_code
+                failures.append(f"{address} answered {answer}")
+            except requests.RequestException as error:
+                failures.append(f"{address} {_trouble(error)}")
+            except ValueError as error:
+                wrong = "gave a file with a wrong checksum" if "hash" in str(error) else f"failed ({error})"
+                failures.append(f"{address} {wrong}")
+    raise _DownloadError("; ".join(failures))
+
+
+def _trouble(error: requests.RequestException) -> str:
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "broke off before the end"
+    if isinstance(error, requests.Timeout):
+        return f"did not answer within {TIMEOUT_SECONDS} s"
+    if isinstance(error, requests.ConnectionError):
+        return "cannot be reached (offline?)"
+    return f"failed ({type(error).__name__})"
+
+
+class _Meter:
+    """The progress bar that pooch moves; it also ends a download that grows past its bound."""
+
+    def __init__(self, download: Download, show: bool) -> None:
+        self._limit, self._come = download.limit, 0
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            disable=not show,
+        )
+        self._bar = self._progress.add_task(download.file, total=None)
+
+    def __enter__(self) -> _Meter:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    @property
+    def total(self) -> int:
+        return self._limit
+
+    @total.setter
+    def total(self, size: int) -> None:
+        if size > self._limit:
+            raise ValueError(f"{size} bytes announced, at most {self._limit} expected")
+        self._progress.update(self._bar, total=size or None)
+
+    def update(self, size: int) -> None:
+        self._come += size
+        if self._come > self._limit + _CHUNK:
+            raise ValueError(f"more than the expected {self._limit} bytes")
+        self._progress.update(self._bar, completed=self._come)
+
+    def reset(self) -> None:
+        self._come = 0
+
+    def close(self) -> None:
+        pass
+
+
+def _move(file: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(file, place)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # something is in it
+        folder.rmdir()
+
+
+def _settled(dataset: DataSet, folder: Path, say: Callable[[str], None]) -> Path:
+    after = store.verify(dataset)
+    if after.state != "good":
+        raise LabError(f"{dataset.name} is in {folder}, but: {after.message}")
+    say(f"{dataset.name} is in {folder}, verified.")
+    return folder

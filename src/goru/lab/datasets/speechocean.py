@@ -1,0 +1,160 @@
+"""speechocean762 as an open stand-in for TIMIT: 8 kHz, 2400 / 600 / 1000 sentences, speakers in one set only.
+
+The derivation is fixed: sentences of at most 5 s; speakers in order of sha256("so762-8k:" + id) fill test,
+valid and train, each speaker's sentences by id; 16 kHz to 8 kHz; then as many low bits are dropped (at most
+5) as stay 12 dB below the file's own noise, which halves the size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from goru.lab.datasets.archives import TAR_LIMIT, DataDamagedError
+from goru.lab.readers import utterances
+from goru.lab.readers.lines import numbered
+from goru.lab.readers.resampling import halve_rate
+from goru.lab.readers.utterances import COLUMNS, RATE, Entry
+
+SIZES = {"test": 1000, "valid": 600, "train": 2400}
+FILES = ("manifest.tsv", *(f"so762_8k_{split}.zip" for split in SIZES))
+
+SELECTION_SHA256 = "fa7a28e104963f2bfc027ec6ed8117d2da6b9c3feae7e38bc1a678300350b215"
+"""Of the sorted lines `split utterance samples`: what the derivation chooses, whatever its rounding."""
+
+_LONGEST_SECONDS = 5.0
+_SOURCE_RATE = 16_000
+_LISTS = ("utt2spk", "text", "spk2gender", "spk2age")
+_MEMBER_LIMIT = 16 * 2**20
+
+
+def check(folder: Path) -> None:
+    """That the manifest selects what it should and every sound is the one that the manifest names."""
+    manifest = read_manifest(folder)
+    if selection_digest(manifest) != SELECTION_SHA256:
+        raise DataDamagedError(
+            f"{folder / 'manifest.tsv'} does not name the 2400 / 600 / 1000 chosen utterances."
+        )
+    for split in SIZES:
+        read_split(folder, manifest, split)
+
+
+def read_manifest(folder: Path) -> list[Entry]:
+    file = folder / "manifest.tsv"
+    try:
+        return utterances.parse_manifest(file.read_bytes(), str(file))
+    except OSError as error:
+        raise DataDamagedError(f"{file} cannot be read: {error.strerror or error}.") from None
+
+
+def read_split(folder: Path, manifest: Sequence[Entry], split: str) -> list[np.ndarray]:
+    """The samples of every utterance of a split, in the manifest's order."""
+    file = folder / f"so762_8k_{split}.zip"
+    try:
+        with file.open("rb") as archive:
+            return utterances.read_archive(
+                archive, [one for one in manifest if one.split == split], str(file)
+            )
+    except OSError as error:
+        raise DataDamagedError(f"{file} cannot be read: {error.strerror or error}.") from None
+
+
+def selection_digest(manifest: Sequence[Entry]) -> str:
+    lines = sorted(f"{one.split} {Path(one.file).stem} {one.samples}\n" for one in manifest)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def make(downloads: Mapping[str, Path], folder: Path) -> None:
+    """Derive the set from the published corpus."""
+    archive = downloads["speechocean762.tar.gz"]
+    try:
+        sounds, lists = _read_corpus(archive)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DataDamagedError(f"{archive.name} is damaged ({error}).") from None
+    rows = []
+    for split, names in select(
+        {name: len(sound) for name, sound in sounds.items()}, lists["utt2spk"]
+    ).items():
+        with zipfile.ZipFile(folder / f"so762_8k_{split}.zip", "w") as content:
+            for name in names:
+                samples, dropped = drop_low_bits(halve_rate(sounds[name].astype(np.float64)))
+                speaker = lists["utt2spk"][name]
+                file = f"{split}/spk{speaker}_{name}.flac"
+                buffer = io.BytesIO()
+                soundfile.write(buffer, samples, RATE, format="FLAC", subtype="PCM_16")
+                content.writestr(zipfile.ZipInfo(file), buffer.getvalue())
+                about = [lists[table].get(speaker, "") for table in ("spk2gender", "spk2age")]
+                digest = utterances.pcm_digest(samples)
+                counts = [str(len(samples)), str(dropped)]
+                text = lists["text"].get(name, "")
+                rows.append([split, file, name, speaker, *about, "", *counts, digest, text])
+    rows.sort(key=lambda row: (row[0], row[1]))
+    (folder / "manifest.tsv").write_text("".join("\t".join(row) + "\n" for row in [list(COLUMNS), *rows]))
+
+
+def select(lengths: Mapping[str, int], speakers: Mapping[str, str]) -> dict[str, list[str]]:
+    """The utterances of each split, given each one's number of samples at 16 kHz and its speaker."""
+    by_speaker: dict[str, list[str]] = {}
+    for name in sorted(lengths):
+        if lengths[name] <= _LONGEST_SECONDS * _SOURCE_RATE and name in speakers:
+            by_speaker.setdefault(speakers[name], []).append(name)
+    order = sorted(by_speaker, key=lambda one: hashlib.sha256(f"so762-8k:{one}".encode()).hexdigest())
+    chosen: dict[str, list[str]] = {}
+    for split, size in SIZES.items():
+        chosen[split] = []
+        while len(chosen[split]) < size and order:
+            chosen[split].extend(by_speaker[order.pop(0)][: size - len(chosen[split])])
+        if len(chosen[split]) < size:
+            raise DataDamagedError(f"the corpus holds too few sentences for {size} of {split}.")
+    return chosen
+
+
+def drop_low_bits(samples: np.ndarray) -> tuple[np.ndarray, int]:
+    """16-bit samples rounded to a multiple of 2^k, and k: rounding noise 12 dB below the signal's own."""
+    frames = samples[: len(samples) // 128 * 128].reshape(-1, 128)
+    noise = np.percentile(np.sqrt((frames**2).mean(1)), 5)
+    dropped = max(k for k in range(6) if k == 0 or 2**k / np.sqrt(12) <= noise / 4)
+    step = 2**dropped
+    rounded = np.round(samples / step) * step
+    return np.clip(rounded, -32768, 32768 - step).astype(np.int16), dropped
+
+
+def _read_corpus(archive: Path) -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
+    """Every sound by utterance, and the corpus's tables, in one pass."""
+    sounds: dict[str, np.ndarray] = {}
+    lists: dict[str, dict[str, str]] = {name: {} for name in _LISTS}
+    with tarfile.open(archive, "r|*") as tar:
+        for member in tar:
+            if member.offset_data + member.size > TAR_LIMIT:
+                raise DataDamagedError(f"{archive.name} holds more than {TAR_LIMIT >> 30} GiB.")
+            path = Path(member.name)
+            wanted = path.name in lists or path.suffix.lower() == ".wav"
+            if not (wanted and member.isreg() and member.size <= _MEMBER_LIMIT):
+                continue
+            stream = tar.extractfile(member)
+            assert stream is not None
+            content = stream.read()
+            if path.name in lists:
+                for _, line in numbered(content, member.name):
+                    key, _, value = line.partition("\t" if "\t" in line else " ")
+                    lists[path.name][key] = value.strip()
+            else:
+                sounds[path.stem] = _sound(content, member.name)
+    return sounds, lists
+
+
+def _sound(content: bytes, name: str) -> np.ndarray:
+    try:
+        samples, rate = soundfile.read(io.BytesIO(content), dtype="int16")
+    except soundfile.SoundFileError as error:
+        raise DataDamagedError(f"{name} cannot be decoded ({error}).") from None
+    if rate != _SOURCE_RATE or samples.ndim != 1:
+        raise DataDamagedError(f"{name} should be one channel at {_SOURCE_RATE} Hz.")
+    return samples

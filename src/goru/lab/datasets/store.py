@@ -1,0 +1,155 @@
+"""Where data sets lie on this machine: finding them, reading them with their checksums, verifying them.
+
+Looked up in the folders that `GORU_DATA` lists (the command line puts its own option before them), then in
+the user's cache directory; each set has a folder of its own name there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+
+from goru.lab.datasets.archives import DataDamagedError, read_gzip, read_members
+from goru.lab.datasets.catalogue import DataSet, Part
+from goru.lab.errors import LabError
+
+VARIABLE = "GORU_DATA"
+
+
+class DataMissingError(LabError):
+    """Data that are not on this machine."""
+
+
+def roots() -> list[Path]:
+    """The folders to look in, in order."""
+    listed = [
+        Path(folder).expanduser() for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder
+    ]
+    return [*listed, Path(platformdirs.user_cache_dir("goru")) / "data"]
+
+
+def look_first_in(folder: Path) -> None:
+    """Put a folder before all others, for this process and those that it starts."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = os.pathsep.join(
+        [str(folder.expanduser().resolve()), *([before] if before else [])]
+    )
+
+
+def find(dataset: DataSet) -> Path | None:
+    """The first folder that holds a set, or some of it."""
+    for root in roots():
+        for name in (dataset.name, dataset.name.upper()):
+            folder = root / name
+            if _holds(folder, dataset):
+                return folder
+    return None
+
+
+def require(dataset: DataSet) -> Path:
+    """The folder of a set; where there is none, an error that says how to get it."""
+    folder = find(dataset)
+    if folder is None:
+        raise DataMissingError(f"the data set {dataset.name} is not on this machine: {remedy(dataset)}.")
+    return folder
+
+
+def remedy(dataset: DataSet) -> str:
+    """How to get a set that is missing."""
+    if not dataset.sources:
+        return f"{dataset.bring} at {roots()[0] / dataset.name}"
+    return f"run `goru data fetch {dataset.name}`, or set {VARIABLE} to the folder that holds {dataset.name}/"
+
+
+def read(dataset: DataSet, names: Sequence[str]) -> dict[str, bytes]:
+    """Files of a set by name, each with the length and the checksum that it should have."""
+    folder = require(dataset)
+    parts = {part.name: part for part in dataset.parts if part.name in names}
+    found = _read_parts(folder, dataset, list(parts.values()))
+    for name in names:
+        if name not in found:
+            raise DataMissingError(f"{folder} lacks {name}: {remedy(dataset)}.")
+        _check(folder, dataset, parts[name], found[name])
+    return found
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verifying a set found."""
+
+    dataset: DataSet
+    state: Literal["good", "missing", "damaged"]
+    folder: Path | None
+    message: str
+
+
+def verify(dataset: DataSet) -> Verdict:
+    """Check everything of a set that is found."""
+    folder = find(dataset)
+    if folder is None:
+        return Verdict(dataset, "missing", None, remedy(dataset))
+    try:
+        if dataset.check is not None:
+            dataset.check(folder)
+        else:
+            read(dataset, [part.name for part in dataset.parts])
+    except LabError as error:
+        return Verdict(dataset, "damaged", folder, str(error))
+    return Verdict(dataset, "good", folder, "")
+
+
+def _holds(folder: Path, dataset: DataSet) -> bool:
+    if not folder.is_dir():
+        return False
+    if dataset.files:
+        return any((folder / name).is_file() for name in dataset.files)
+    if not dataset.parts:
+        return any(folder.iterdir())
+    if any((folder / name).is_file() for name in dataset.archives):
+        return True
+    return any(_single(folder, part) is not None for part in dataset.parts)
+
+
+def _single(folder: Path, part: Part) -> Path | None:
+    """The part as a file of its own, plain or gzipped."""
+    for file in (folder / part.name, folder / f"{part.name}.gz"):
+        if file.is_file():
+            return file
+    return None
+
+
+def _read_parts(folder: Path, dataset: DataSet, parts: Iterable[Part]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    try:
+        left: dict[str, int] = {}
+        for part in parts:
+            file = _single(folder, part)
+            if file is None:
+                left[part.name] = part.size
+            elif file.name.endswith(".gz"):
+                found[part.name] = read_gzip(file, part.size)
+            else:
+                with file.open("rb") as stream:
+                    found[part.name] = stream.read(part.size + 1)
+        for name in dataset.archives:
+            if left and (folder / name).is_file():
+                taken = read_members(folder / name, left)
+                found |= taken
+                left = {name: size for name, size in left.items() if name not in taken}
+    except OSError as error:
+        raise DataDamagedError(f"{folder} cannot be read: {error.strerror or error}.") from None
+    return found
+
+
+def _check(folder: Path, dataset: DataSet, part: Part, content: bytes) -> None:
+    if len(content) != part.size or hashlib.sha256(content).hexdigest() != part.sha256:
+        mend = f"; run `goru data fetch {dataset.name}` for a good copy" if dataset.sources else ""
+        raise DataDamagedError(
+            f"{folder / part.name} is not the file that it should be (another length or checksum){mend}."
+        )

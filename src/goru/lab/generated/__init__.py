@@ -1,0 +1,1 @@
+"""Data that the project makes itself, in the files' formats: every experiment runs with no files at all."""
