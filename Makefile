@@ -1,0 +1,36 @@
+# Two commands for everyone: `make demo` runs the main job, `make test` the tests. Both set up .venv by themselves.
+PYTHON ?= python3
+RUN := .venv/bin/python
+SOURCES := pyproject.toml constraints.txt $(wildcard hatch_build.py) $(wildcard src/goru/kernels/csrc/*)
+
+.PHONY: demo test soak bench wheel clean
+
+demo: .venv/installed
+	$(RUN) -m goru reproduce copying denoise parenthesis --quick
+
+test: .venv/installed
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m pyright
+	$(RUN) -m pytest -n auto -m "not soak"
+
+# Many kills, long fuzzing, full-size runs: an hour or more.
+soak: .venv/installed
+	$(RUN) -m pytest -n auto -m soak
+
+bench: .venv/installed
+	$(RUN) -m benchmarks
+
+wheel: .venv/installed
+	$(RUN) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+
+# Installed anew when what is installed changes; the C++ sources count, the Python sources are read where they are.
+.venv/installed: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "goru needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
