@@ -1,0 +1,140 @@
+"""Compiles the C++ kernels into one shared library while the package is built; needs a C++ compiler, and no torch.
+
+Without a compiler, with one that fails, or with GORU_NO_NATIVE=1 the package is built without the library and runs on
+its pure-torch kernels: that is said once and is never an error. The library is plain C called through ctypes, so one
+file serves every version of Python and torch, and the wheel is tagged py3-none-<platform>.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SOURCES = Path("src/goru/kernels/csrc")
+LIBRARY = Path("src/goru/kernels/_native.so")
+
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-exceptions", "-fno-rtti"]
+# x86-64-v3 and -v4, spelled out for compilers that do not know these names.
+AVX2 = ["-mavx2", "-mfma", "-mbmi", "-mbmi2"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mavx512cd"]
+
+
+def source_hash(sources: Path) -> str:
+    """Names the state of the sources; the library carries it, so that a stale one is noticed."""
+    digest = hashlib.sha256()
+    for path in sorted(sources.iterdir()):
+        if path.suffix in (".cpp", ".h"):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def find_compiler() -> list[str] | None:
+    """$CXX (which may carry arguments), else the first of the usual names on PATH."""
+    if os.environ.get("CXX"):
+        return os.environ["CXX"].split()
+    found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
+    return [found] if found else None
+
+
+def compile_library(root: Path, compiler: list[str], target: Path, machine: str | None = None) -> None:
+    """Compile every unit for every level, two or more at a time, and link; raises CalledProcessError."""
+    sources = root / SOURCES
+    machine = machine or platform.machine().lower()
+    levels = {"generic": list[str]()}
+    if machine in ("x86_64", "amd64"):
+        levels |= {"avx2": AVX2, "avx512": AVX512}
+    with tempfile.TemporaryDirectory() as scratch:
+        jobs = []
+        for path in sorted(sources.glob("*.cpp")):
+            if path.name.startswith("level"):
+                jobs += [
+                    (path, f"{path.stem}_{name}.o", [*flags, f"-DGORU_LEVEL={name}"]) for name, flags in levels.items()
+                ]
+            else:
+                jobs.append((path, f"{path.stem}.o", [f'-DGORU_SOURCE_HASH="{source_hash(sources)}"']))
+
+        def compile_one(job: tuple[Path, str, list[str]]) -> str:
+            path, name, flags = job
+            output = str(Path(scratch) / name)
+            run([*compiler, *FLAGS, *flags, "-c", str(path), "-o", output])
+            return output
+
+        # The long ones first.
+        jobs.sort(key=lambda job: "level" not in job[1])
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            objects = list(pool.map(compile_one, jobs))
+        link = [*compiler, "-shared", *objects, "-o", str(Path(scratch) / "library.so")]
+        try:
+            run([*link, "-static-libstdc++", "-static-libgcc", "-pthread", "-ldl"])
+        except subprocess.CalledProcessError:  # a compiler without static runtime libraries
+            run([*link, "-pthread", "-ldl"])
+        # Replaced, not overwritten: a running process may have the old file mapped.
+        shutil.copyfile(Path(scratch) / "library.so", f"{target}.new")
+        os.replace(f"{target}.new", target)
+
+
+def run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+def wheel_platform() -> str:
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+
+
+class NativeKernels(BuildHookInterface):
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel":
+            return
+        root = Path(self.root)
+        target = root / LIBRARY
+        reason = self._build(root, target)
+        if reason is None:
+            build_data["artifacts"].append(f"/{LIBRARY.as_posix()}")
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{wheel_platform()}"
+            return
+        target.unlink(missing_ok=True)
+        self.app.display_warning(f"goru: built without native kernels ({reason}); the pure-torch kernels will be used")
+
+    def _build(self, root: Path, target: Path) -> str | None:
+        """Build the library; the reason in a few words if there is none."""
+        if os.environ.get("GORU_NO_NATIVE", "") not in ("", "0"):
+            return "GORU_NO_NATIVE is set"
+        if sys.platform == "win32":
+            return "not supported on Windows yet"
+        compiler = find_compiler()
+        if compiler is None:
+            return "no C++ compiler found"
+        try:
+            compile_library(root, compiler, target)
+        except subprocess.CalledProcessError as error:
+            lines = (error.stderr or "").strip().splitlines()
+            message = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+            return f"{compiler[0]} failed: {message}"
+        except OSError as error:
+            return f"{compiler[0]} could not be run: {error}"
+        return None
+
+
+if __name__ == "__main__":  # python hatch_build.py: rebuild the library in a development tree
+    here = Path(__file__).parent
+    found = find_compiler()
+    if found is None:
+        sys.exit("no C++ compiler found")
+    try:
+        compile_library(here, found, here / LIBRARY)
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.stderr)

@@ -1,0 +1,37 @@
+// What crosses the border to Python: plain structures of 8-byte fields, mirrored in native.py.
+//
+// Legend: T steps, B batch, I input, H hidden. Steps are counted in the order in which they are taken: step s is time
+// t = s, or T - 1 - s in the reverse direction. `order` lists the rows by falling length and `active` says for each
+// time t how many of them have that step; both are null when all rows are complete.
+#pragma once
+
+#include <stdint.h>
+
+struct Shape {
+  int64_t steps, batch, inputs, hidden;
+  int64_t reset, update, reverse, modrelu;  // switches; without modReLU the candidate is linear
+  int64_t first, last;                      // the steps of this call: first <= s < last
+  int64_t threads;
+  const int64_t* order;
+  const int64_t* active;
+  int64_t x_step, x_row;  // strides of x in elements; its last dimension is dense
+};
+
+struct GoruForward {
+  Shape shape;
+  const void *x, *h0, *packed, *bias;  // bias: b_r, b_z, b_h as far as they exist, or null
+  void *output, *saved;                // saved: null in inference
+};
+
+struct GoruBackward {
+  Shape shape;
+  int64_t grad_step, grad_row;  // strides of grad_output
+  int64_t rows;                 // capacity of the chunk buffers in rows (t, b)
+  const void *grad_output, *x, *h0, *output, *saved, *packed, *packed_input;
+  void* carry;    // (B, H): gradient of the state after the steps done so far; grad_h_n at first, grad_h0 at the end
+  void* chunk;    // gradients of the pre-activations, states and inputs of the chunk, in panels
+  void* through;  // (B, H padded): the part of the gradient that flows past the candidate, g * z
+  void* weights;  // sums: see weight_gradient.h
+  void* bias;     // (blocks of rows, H padded): gradient of b_h
+  void* grad_x;   // or null
+};

@@ -1,0 +1,73 @@
+// The functions that Python calls, and the choice of the instruction set.
+#include <string.h>
+
+#include "table.h"
+
+#ifndef GORU_SOURCE_HASH
+#define GORU_SOURCE_HASH "unknown"
+#endif
+
+#define GORU_API extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+struct Level {
+  const char* name;
+  const GoruTables* goru;
+};
+
+// From the plainest to the widest.
+const Level levels[] = {
+    {"generic", &goru_tables_generic},
+#if defined(__x86_64__)
+    {"avx2", &goru_tables_avx2},
+    {"avx512", &goru_tables_avx512},
+#endif
+};
+constexpr int kLevels = sizeof levels / sizeof levels[0];
+
+bool can_run(const char* name) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (!strcmp(name, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (!strcmp(name, "avx512"))
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma");
+#endif
+  return !strcmp(name, "generic");
+}
+
+int chosen = 0;
+
+const GoruTable& goru(int dtype, int64_t gates) { return levels[chosen].goru->of[dtype][gates]; }
+
+}  // namespace
+
+GORU_API const char* goru_source_hash() { return GORU_SOURCE_HASH; }
+
+GORU_API int goru_levels() { return kLevels; }
+GORU_API const char* goru_level_name(int i) { return levels[i].name; }
+GORU_API int goru_level_runs(int i) { return can_run(levels[i].name); }
+GORU_API void goru_choose(int i) { chosen = i; }
+
+GORU_API void goru_goru_sizes(int dtype, int gates, int64_t inputs, int64_t hidden, GoruSizes* sizes) {
+  goru(dtype, gates).sizes(inputs, hidden, sizes);
+}
+GORU_API void goru_goru_pack(int dtype, int gates, const void* weight_ih, const void* weight_hh, const void* u,
+                             int64_t inputs, int64_t hidden, void* out) {
+  goru(dtype, gates).pack(weight_ih, weight_hh, u, inputs, hidden, out);
+}
+GORU_API void goru_goru_pack_backward(int dtype, int gates, const void* weight_hh, const void* u, int64_t hidden,
+                                      void* out) {
+  goru(dtype, gates).pack_backward(weight_hh, u, hidden, out);
+}
+GORU_API void goru_goru_pack_input(int dtype, int gates, const void* weight_ih, int64_t inputs, int64_t hidden,
+                                   void* out) {
+  goru(dtype, gates).pack_input(weight_ih, inputs, hidden, out);
+}
+GORU_API void goru_goru_forward(int dtype, const GoruForward* f) {
+  goru(dtype, f->shape.reset + 2 * f->shape.update).forward(f);
+}
+GORU_API void goru_goru_backward(int dtype, const GoruBackward* b) {
+  goru(dtype, b->shape.reset + 2 * b->shape.update).backward(b);
+}

@@ -1,0 +1,39 @@
+// The functions that exist once per instruction set, as a table; entry.cpp chooses one at run time.
+#pragma once
+
+#include "arguments.h"
+
+// Sizes of the buffers that the caller provides, in elements.
+struct GoruSizes {
+  int64_t packed, packed_backward, packed_input;
+  int64_t chunk_row;         // chunk buffer, for each row
+  int64_t through_row;       // for each row of the batch
+  int64_t weights;           // sums of the weight gradients
+  int64_t bias, block_rows;  // one vector of `bias` for each block of `block_rows` rows
+  int64_t width;             // units of a panel
+};
+
+struct GoruTable {
+  void (*sizes)(int64_t inputs, int64_t hidden, GoruSizes* sizes);
+  void (*pack)(const void* weight_ih, const void* weight_hh, const void* u, int64_t inputs, int64_t hidden, void* out);
+  void (*pack_backward)(const void* weight_hh, const void* u, int64_t hidden, void* out);
+  void (*pack_input)(const void* weight_ih, int64_t inputs, int64_t hidden, void* out);
+  void (*forward)(const GoruForward*);
+  void (*backward)(const GoruBackward*);
+};
+
+struct GoruTables {
+  GoruTable of[2][4];  // by dtype (float32, float64) and gates (reset + 2 * update)
+};
+
+#define GORU_JOIN_(a, b) a##_##b
+#define GORU_JOIN(a, b) GORU_JOIN_(a, b)
+// The name of a table at the level that is being compiled.
+#define LEVEL_TABLE(name) GORU_JOIN(name, GORU_LEVEL)
+
+#define GORU_DECLARE(level) extern __attribute__((visibility("hidden"))) const GoruTables goru_tables_##level;
+GORU_DECLARE(generic)
+#if defined(__x86_64__)
+GORU_DECLARE(avx2)
+GORU_DECLARE(avx512)
+#endif

@@ -1,0 +1,7 @@
+// Running one function on several threads.
+#pragma once
+
+// Calls body(context, index, count) on `count` <= threads threads, index 0 ... count - 1, and waits for all of them.
+// `count` may be smaller than asked for; the body divides its work by the count that it is given.
+extern "C" __attribute__((visibility("hidden"))) void goru_parallel(
+    int threads, void (*body)(void*, int, int), void* context);

@@ -1,0 +1,139 @@
+// The two micro-kernels of matrix products, and the packing of weights that they read.
+//
+// Legend: MR rows of the left operand and NU * NG vectors of the right one make a tile of accumulators that stays in
+// registers. A *panel* is W units (one vector) of the hidden size; the last one is filled up with zeros.
+#pragma once
+
+#include "simd.h"
+
+namespace {
+
+// Rows of a full tile: with three vectors a row the accumulators fill three quarters of the registers.
+constexpr int kRows = kRegisters / 4;
+constexpr int kAccumulators = kRegisters * 3 / 4;
+
+// acc[row][u][g] = sum over k of a[row][k] * b[u * panel + k * NG * W + g * W ...].
+// `a` runs over W values, then jumps by `jump` (W for a plain row, more where the rows are stored in panels).
+// Not inlined: the loop is long, and the number of its copies is what the compiler's time goes to.
+template <class T, int MR, int NU, int NG>
+__attribute__((noinline)) void tile(
+    const T* const* rows, int64_t jump, const T* b, int64_t panel, int64_t K, Vec<T>* acc) {
+  constexpr int N = NU * NG;
+  Vec<T> sum[MR * N] = {};
+  const T* a[MR];
+  for (int r = 0; r < MR; ++r) a[r] = rows[r];
+  auto one = [&](int64_t kk) __attribute__((always_inline)) {
+    Vec<T> w[N];
+    for (int j = 0; j < N; ++j) w[j] = load(b + (j / NG) * panel + (j % NG) * W<T>);
+    for (int r = 0; r < MR; ++r) {
+      const Vec<T> x = splat(a[r][kk]);
+      for (int j = 0; j < N; ++j) sum[r * N + j] += x * w[j];
+    }
+    b += NG * W<T>;
+  };
+  int64_t k = 0;
+  for (; k + W<T> <= K; k += W<T>) {
+#pragma GCC unroll 4
+    for (int64_t kk = 0; kk < W<T>; ++kk) one(kk);
+    for (int r = 0; r < MR; ++r) a[r] += jump;
+  }
+  for (int64_t kk = 0; k < K; ++k, ++kk) one(kk);
+  for (int j = 0; j < MR * N; ++j) acc[j] = sum[j];
+}
+
+// The same for a panel of columns on the left: out[n][m] += sum over rows of a[row * W + n] * b[m][row * W ...].
+// This is the product of a weight gradient: a are gradients, b are states, both stored panel by panel.
+template <class T, int MR, int NV>
+__attribute__((noinline)) void outer_tile(
+    const T* a, const T* b, int64_t panel, int64_t K, T* out, int64_t stride) {
+  Vec<T> sum[MR][NV];
+  for (int n = 0; n < MR; ++n)
+    for (int m = 0; m < NV; ++m) sum[n][m] = load(out + n * stride + m * W<T>);
+  for (int64_t k = 0; k < K; ++k) {
+    Vec<T> w[NV];
+    for (int m = 0; m < NV; ++m) w[m] = load(b + m * panel);
+    for (int n = 0; n < MR; ++n) {
+      const Vec<T> x = splat(a[n]);
+      for (int m = 0; m < NV; ++m) sum[n][m] += x * w[m];
+    }
+    a += W<T>;
+    b += W<T>;
+  }
+  for (int n = 0; n < MR; ++n)
+    for (int m = 0; m < NV; ++m) store(out + n * stride + m * W<T>, sum[n][m]);
+}
+
+// How many panels a tile of MR rows takes at once, with NG vectors a panel.
+template <int MR, int NG>
+constexpr int panels_at_once() {
+  constexpr int n = kAccumulators / (MR * NG);
+  return n < 1 ? 1 : n > 4 ? 4 : n;
+}
+
+template <int N>
+struct Count {
+  static constexpr int value = N;
+};
+
+// Calls body(first, Count<m>) for parts of m rows that make up n <= kRows rows. Only powers of two, for the sake of
+// the compiler's time.
+template <class Body>
+inline void by_rows(int64_t n, Body&& body) {
+  int64_t first = 0;
+  if constexpr (kRows == 8) {
+    if (n == 8) return body(int64_t(0), Count<8>());
+  }
+  if (n & 4) body(first, Count<4>()), first += 4;
+  if (n & 2) body(first, Count<2>()), first += 2;
+  if (n & 1) body(first, Count<1>());
+}
+
+// The product of MR rows with the panels begin ... end - 1, as many panels at once as fit into the registers;
+// body(panel, Count<NU>, acc) gets acc[(row * NU + u) * NG + g].
+template <class T, int MR, int NG, class Body>
+inline void sweep_rows(const T* const* rows, int64_t jump, const T* b, int64_t panel_size, int64_t K, int64_t begin,
+                       int64_t end, Body&& body) {
+  constexpr int NU = panels_at_once<MR, NG>();
+  auto take = [&](int64_t p, auto count) __attribute__((always_inline)) {
+    constexpr int n = decltype(count)::value;
+    Vec<T> acc[MR * n * NG];
+    tile<T, MR, n, NG>(rows, jump, b + p * panel_size, panel_size, K, acc);
+    body(p, count, acc);
+  };
+  int64_t p = begin;
+  // Four left with room for three: two and two keep more sums in flight than three and one.
+  while (end - p >= NU && !(NU == 3 && end - p == 4)) {
+    take(p, Count<NU>());
+    p += NU;
+  }
+  if constexpr (NU > 2)
+    for (; end - p >= 2; p += 2) take(p, Count<2>());
+  if constexpr (NU > 1)
+    for (; p < end; ++p) take(p, Count<1>());
+}
+
+// Weights (units x K, row by row, `stride` apart) into vector g of NG of each panel: out[panel][k][g][unit].
+template <class T>
+inline void pack_units(const T* weight, int64_t stride, int64_t units, int64_t K, int NG, int g, T* out,
+                       int64_t panel_size) {
+  for (int64_t u0 = 0, p = 0; u0 < units; u0 += W<T>, ++p) {
+    T* to = out + p * panel_size + g * W<T>;
+    const int64_t n = units - u0 < W<T> ? units - u0 : W<T>;
+    for (int64_t u = 0; u < n; ++u) {
+      const T* from = weight + (u0 + u) * stride;
+      for (int64_t k = 0; k < K; ++k) to[k * NG * W<T> + u] = from[k];
+    }
+    for (int64_t u = n; u < W<T>; ++u)
+      for (int64_t k = 0; k < K; ++k) to[k * NG * W<T> + u] = T(0);
+  }
+}
+
+// Weights (K x columns, row by row) for the product with their transpose: out[panel of columns][k][column].
+template <class T>
+inline void pack_columns(const T* weight, int64_t stride, int64_t K, int64_t columns, T* out, int64_t panel_size) {
+  for (int64_t c0 = 0, p = 0; c0 < columns; c0 += W<T>, ++p)
+    for (int64_t k = 0; k < K; ++k)
+      store(out + p * panel_size + k * W<T>, load(weight + k * stride + c0, columns - c0));
+}
+
+}  // namespace
