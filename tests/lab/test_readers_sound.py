@@ -1,0 +1,257 @@
+"""The readers of sound: SPHERE, TIMIT's folders, archives with a manifest; hand-made, real and broken."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from goru.lab.datasets import speechocean
+from goru.lab.errors import LabError
+from goru.lab.generated import voices
+from goru.lab.readers import sphere, timit, utterances
+from goru.lab.readers.lines import FormatError
+from goru.lab.readers.resampling import halve_rate
+from tests.lab.attempts import attempt
+from tests.lab.real_data import folder, needs
+
+
+def sphere_file(samples: np.ndarray, rate: int = 16_000, **changed: str) -> bytes:
+    order = changed.pop("sample_byte_format", "-s2 01")
+    fields = {
+        "database_id": "-s5 TIMIT",
+        "channel_count": "-i 1",
+        "sample_count": f"-i {len(samples)}",
+        "sample_rate": f"-i {rate}",
+        "sample_n_bytes": "-i 2",
+        "sample_byte_format": order,
+        "sample_sig_bits": "-i 16",
+    } | changed
+    header = "NIST_1A\n   1024\n" + "".join(f"{k} {v}\n" for k, v in fields.items()) + "end_head\n"
+    return header.encode().ljust(1024) + samples.astype(">i2" if "10" in order else "<i2").tobytes()
+
+
+SAMPLES = np.array([0, 1, -2, 300, -32768, 32767], dtype=np.int16)
+
+
+class TestSphere:
+    @pytest.mark.parametrize("order", ["-s2 01", "-s2 10"])
+    def test_by_hand(self, order: str) -> None:
+        samples, rate = sphere.parse(sphere_file(SAMPLES, sample_byte_format=order), "file")
+        assert rate == 16_000
+        assert samples.dtype == np.int16
+        assert samples.tolist() == SAMPLES.tolist()
+
+    @pytest.mark.parametrize(
+        ("content", "match"),
+        [
+            (b"", "line 1: not a NIST SPHERE"),
+            (b"RIFF" + bytes(2000), "line 1: not a NIST SPHERE"),
+            (sphere_file(SAMPLES)[:500], "line 2: a header of 1024 bytes in a file of 500"),
+            (sphere_file(SAMPLES)[:-2], "6 samples announced, 5 are there"),
+            (sphere_file(SAMPLES, sample_rate="-i x"), "sample_rate should be a number"),
+            (sphere_file(SAMPLES, sample_coding="-s26 pcm,embedded-shorten-v2.00"), "not plain 16-bit PCM"),
+            (sphere_file(SAMPLES, channel_count="-i 2"), "channel_count should be a number from 1 to 1"),
+            (sphere_file(SAMPLES).replace(b"end_head", b"xnd_head"), "should be: name -type value"),
+            (sphere_file(SAMPLES).replace(b"end_head", b"        "), "no end_head"),
+            (sphere_file(SAMPLES).replace(b"sample_count -i 6", b"                 "), "lacks sample_count"),
+        ],
+    )
+    def test_errors(self, content: bytes, match: str) -> None:
+        with pytest.raises(FormatError, match=f"^file.*{match}"):
+            sphere.parse(content, "file")
+
+    @given(st.binary(max_size=200), st.integers(0, 1036), st.integers(0, 1036))
+    def test_fuzz(self, piece: bytes, first: int, end: int) -> None:
+        good = sphere_file(SAMPLES)
+        for content in (piece, (good[:first] + piece + good[first + len(piece) :])[:end]):
+            parsed = attempt("file", partial(sphere.parse, content, "file"))
+            assert parsed is None or parsed[0].dtype == np.int16
+
+
+class TestTimit:
+    @pytest.fixture
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(timit, "SIZES", {"train": 12, "valid": 4, "test": 6})
+
+    def make(self, top: Path, upper: bool, per_speaker: int = 4) -> Path:
+        """Eight training and four test speakers; two sentences of each are those that everybody reads."""
+        rng = np.random.default_rng(0)
+        for half, speakers in (("train", 8), ("test", 4)):
+            for k in range(speakers):
+                for name in ["sa1", "sa2", *(f"sx{10 * k + j}" for j in range(per_speaker))]:
+                    parts = (half, f"dr{k % 3 + 1}", f"fabc{k}", f"{name}.wav")
+                    file = top.joinpath(*(part.upper() if upper else part for part in parts))
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(sphere_file(rng.integers(-99, 99, 1000)))
+                    file.with_suffix(".TXT").write_text("0 1000 words")
+        return top
+
+    @pytest.mark.usefixtures("small")
+    def test_layout_and_split(self, tmp_path: Path) -> None:
+        upper = timit.find_utterances(self.make(tmp_path / "a", upper=True))
+        lower = timit.find_utterances(self.make(tmp_path / "b" / "timit", upper=False).parent)
+        assert {split: len(files) for split, files in upper.items()} == {"train": 12, "valid": 4, "test": 6}
+        assert {s: [f.stem.upper() for f in files] for s, files in upper.items()} == {
+            s: [f.stem.upper() for f in files] for s, files in lower.items()
+        }
+        speakers = {split: {file.parent.name for file in files} for split, files in upper.items()}
+        assert not speakers["train"] & speakers["valid"]
+        assert all("TEST" in file.parts for file in upper["test"])
+        assert not any(file.stem.startswith("SA") for files in upper.values() for file in files)
+        timit.check(tmp_path / "a")
+        assert timit.read_utterance(upper["test"][0]).shape == (500,)
+
+    @pytest.mark.usefixtures("small")
+    def test_errors(self, tmp_path: Path) -> None:
+        with pytest.raises(FormatError, match="no folder TRAIN"):
+            timit.find_utterances(tmp_path)
+        with pytest.raises(FormatError, match="too few sentences"):
+            timit.find_utterances(self.make(tmp_path / "few", upper=True, per_speaker=1))
+        top = self.make(tmp_path / "bad", upper=True)
+        chosen = timit.find_utterances(top)["train"][3]
+        chosen.write_bytes(sphere_file(SAMPLES, rate=8000))
+        with pytest.raises(FormatError, match=rf"{chosen.name}: has 8000 samples a second"):
+            timit.check(top)
+
+
+class TestResampling:
+    def test_against_hand_made_signals(self) -> None:
+        t = np.arange(4000) / 16_000
+        low, high = np.sin(2 * np.pi * 500 * t), np.sin(2 * np.pi * 6000 * t)
+        inner = slice(50, -50)
+        assert np.abs(halve_rate(low) - low[::2])[inner].max() < 2e-3
+        assert np.abs(halve_rate(high))[inner].max() < 1e-2  # would come out at 2 kHz without the filter
+        assert halve_rate(np.ones(1001))[inner] == pytest.approx(1.0, abs=1e-3)
+        assert [len(halve_rate(np.ones(n))) for n in (1, 2, 5, 100)] == [1, 1, 3, 50]
+
+
+def archive(files: dict[str, bytes]) -> io.BytesIO:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as content:
+        for name, data in files.items():
+            content.writestr(name, data)
+    return buffer
+
+
+class TestUtterances:
+    made = voices.write("train", 3, np.random.default_rng(0))
+
+    def test_by_hand(self) -> None:
+        entries = utterances.parse_manifest(self.made.manifest, "manifest")
+        sounds = utterances.read_archive(io.BytesIO(self.made.archive), entries, "zip")
+        assert [len(sound) for sound in sounds] == [entry.samples for entry in entries]
+        assert [utterances.pcm_digest(sound) for sound in sounds] == [
+            entry.pcm_sha256_16 for entry in entries
+        ]
+        again = voices.write("train", 3, np.random.default_rng(0))
+        assert (again.manifest, again.archive) == (self.made.manifest, self.made.archive)
+
+    def test_a_plain_wav_with_the_standard_library(self) -> None:
+        import wave
+
+        samples = np.arange(-500, 500, dtype=np.int16)
+        buffer = io.BytesIO()
+        with wave.open(buffer, "wb") as sound:
+            sound.setnchannels(1)
+            sound.setsampwidth(2)
+            sound.setframerate(8000)
+            sound.writeframes(samples.astype("<i2").tobytes())
+        entry = utterances.Entry("test", "a.wav", "1", 1000, utterances.pcm_digest(samples))
+        (read,) = utterances.read_archive(archive({"a.wav": buffer.getvalue()}), [entry], "zip")
+        assert (read == samples).all()
+
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            ((b"split\t", b"part\t"), "line 1: the columns should be"),
+            ((b"train\ttrain/voice0001", b"train/voice0001"), "line 3: should have 11 columns, has 10"),
+            ((b"train\ttrain/voice0002", b"extra\ttrain/voice0002"), "line 4: split 'extra'"),
+        ],
+    )
+    def test_manifest_errors(self, change: tuple[bytes, bytes], match: str) -> None:
+        with pytest.raises(FormatError, match=f"^manifest, {match}"):
+            utterances.parse_manifest(self.made.manifest.replace(*change), "manifest")
+
+    @pytest.mark.parametrize("samples", ["0", "-5", "x", "99999999999", "999999", "²"])
+    def test_manifest_sample_counts(self, samples: str) -> None:
+        row = ["test", "a.flac", "", "", "", "", "", samples, "0", "0" * 16, ""]
+        content = ("\t".join(utterances.COLUMNS) + "\n" + "\t".join(row) + "\n").encode()
+        with pytest.raises(FormatError, match=r"^manifest, line 2: .* is not a number of samples"):
+            utterances.parse_manifest(content, "manifest")
+
+    def test_archive_errors(self) -> None:
+        entries = utterances.parse_manifest(self.made.manifest, "manifest")
+        with zipfile.ZipFile(io.BytesIO(self.made.archive)) as content:
+            files = {name: content.read(name) for name in content.namelist()}
+        first, second, _ = files
+
+        def refused(changed: dict[str, bytes], match: str) -> None:
+            with pytest.raises(FormatError, match=f"^zip.*{match}"):
+                utterances.read_archive(archive(changed), entries, "zip")
+
+        refused({name: files[name] for name in (first, second)}, r"lacks train/voice0002\.flac")
+        refused(files | {second: b"no sound"}, f"{second}: cannot be decoded")
+        refused(files | {second: files[first]}, f"{second}: shape")
+        refused(files | {second: bytes(10**6)}, f"{second}: 1000000 bytes are too many")
+        swapped = [entries[0]._replace(pcm_sha256_16="0" * 16)]
+        with pytest.raises(FormatError, match="do not have the checksum"):
+            utterances.read_archive(io.BytesIO(self.made.archive), swapped, "zip")
+
+    @settings(max_examples=60)
+    @given(st.data())
+    def test_fuzz_archive(self, data: st.DataObject) -> None:
+        good = self.made.archive
+        place, end = data.draw(st.integers(0, len(good) - 1)), data.draw(st.integers(0, len(good)))
+        piece = data.draw(st.binary(min_size=1, max_size=4))
+        entries = utterances.parse_manifest(self.made.manifest, "manifest")
+        for content in (good[:end], good[:place] + piece + good[place + len(piece) :]):
+            sounds = attempt("zip", partial(utterances.read_archive, io.BytesIO(content), entries, "zip"))
+            assert sounds is None or len(sounds) == 3  # the change hit something that does not matter
+
+    @given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 400))
+    def test_fuzz_manifest(self, piece: bytes, first: int, end: int) -> None:
+        good = self.made.manifest
+        for content in (piece, (good[:first] + piece + good[first:])[:end]):
+            entries = attempt("manifest", partial(utterances.parse_manifest, content, "manifest"))
+            assert entries is None or entries
+
+
+class TestSpeechocean:
+    @needs("speech_so762_8k")
+    def test_real(self) -> None:
+        where = folder("speech_so762_8k")
+        manifest = speechocean.read_manifest(where)
+        assert {s: sum(one.split == s for one in manifest) for s in speechocean.SIZES} == {
+            "test": 1000,
+            "valid": 600,
+            "train": 2400,
+        }
+        seconds = sum(one.samples for one in manifest) / 8000
+        assert seconds / 60 == pytest.approx(227.1, abs=0.1)
+        valid = speechocean.read_split(where, manifest, "valid")
+        assert len(valid) == 600
+
+    def test_low_bits(self) -> None:
+        rng = np.random.default_rng(0)
+        loud, dropped = speechocean.drop_low_bits(rng.normal(0, 400, 5000))
+        assert dropped == 5
+        assert (loud % 32 == 0).all()
+        quiet, dropped = speechocean.drop_low_bits(rng.normal(0, 2, 5000))
+        assert dropped == 0
+        assert quiet.dtype == np.int16
+        clipped, _ = speechocean.drop_low_bits(np.array([40_000.0, -40_000.0] * 100))
+        assert clipped.max() <= 32767
+
+    def test_a_folder_that_is_not_the_set(self, tmp_path: Path) -> None:
+        with pytest.raises(LabError, match=r"manifest\.tsv cannot be read"):
+            speechocean.check(tmp_path)
+        (tmp_path / "manifest.tsv").write_bytes(TestUtterances.made.manifest)
+        with pytest.raises(LabError, match="does not name the 2400 / 600 / 1000"):
+            speechocean.check(tmp_path)
