@@ -13,7 +13,8 @@ Legend: T steps, B batch, I input, H hidden, K blocks saved by GORU.
   gate that is off are missing, and weight_hh is None when both are off. u (H, H) acts as u @ h.
   lengths (B) int64 or None: row b has the steps 0 ... lengths[b] - 1; the state stays as it is beyond them, the output
   is 0 there. reverse: the steps are taken last to first, output[t] is the state after step t was taken.
-  saved (T, B, K H), only with save: blocks v = u @ h, then r, then z where the gates are on, then the candidate c.
+  saved (T, B, K H), only with save: for `manual` blocks v = u @ h, then r, then z where the gates are on, then the
+  candidate c; `native` saves less (csrc/goru_forward.h).
   EURNN's transition is u (H, H) or the angles of the mesh (1-D), by which is cheaper; complex if h0 is. There weight_ih
   is (2H, I), output the real part, and saved the pre-activation (T, B, H); a real EURNN saves nothing.
 An optional result that does not exist is an empty tensor.
@@ -122,15 +123,15 @@ def goru_backward(
     )  # fmt: skip
 
 
-def saved_blocks(reset_gate: bool, update_gate: bool) -> int:
-    """K: how many blocks of H a GORU step saves for its backward pass (v, r, z, c)."""
-    return 2 + reset_gate + update_gate
+def saved_blocks(reset_gate: bool, update_gate: bool, backend: str) -> int:
+    """K: how many blocks of H a GORU step saves for its backward pass; what they hold is the backend's own affair."""
+    return native.saved_blocks(reset_gate, update_gate) if backend == "native" else 2 + reset_gate + update_gate
 
 
 @goru.register_fake
 def _(x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse, save, backend):
     T, B, H = x.shape[0], x.shape[1], u.shape[0]
-    saved = (T, B, saved_blocks(reset_gate, update_gate) * H) if save else (0,)
+    saved = (T, B, saved_blocks(reset_gate, update_gate, backend) * H) if save else (0,)
     return x.new_empty((T, B, H)), x.new_empty((B, H)), x.new_empty(saved)
 
 

@@ -49,6 +49,7 @@ GORU_API int goru_levels() { return kLevels; }
 GORU_API const char* goru_level_name(int i) { return levels[i].name; }
 GORU_API int goru_level_runs(int i) { return can_run(levels[i].name); }
 GORU_API void goru_choose(int i) { chosen = i; }
+GORU_API int goru_chosen() { return chosen; }
 
 GORU_API void goru_goru_sizes(int dtype, int gates, int64_t inputs, int64_t hidden, GoruSizes* sizes) {
   goru(dtype, gates).sizes(inputs, hidden, sizes);

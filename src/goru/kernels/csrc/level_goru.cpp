@@ -6,7 +6,7 @@
 namespace {
 
 template <class T, bool R, bool Z>
-GoruTable goru_table() {
+constexpr GoruTable goru_table() {
   return {
       [](int64_t I, int64_t H, GoruSizes* s) {
         const int64_t Hp = panels<T>(H) * W<T>;
@@ -29,7 +29,8 @@ GoruTable goru_table() {
 
 }  // namespace
 
-const GoruTables LEVEL_TABLE(goru_tables) = {
+// Constant, so that no code of this level runs when the library is loaded.
+constexpr GoruTables LEVEL_TABLE(goru_tables) = {
     {{goru_table<float, false, false>(), goru_table<float, true, false>(), goru_table<float, false, true>(),
       goru_table<float, true, true>()},
      {goru_table<double, false, false>(), goru_table<double, true, false>(), goru_table<double, false, true>(),

@@ -1,0 +1,167 @@
+"""The shared library of the C++ kernels: finding it, its structures and its instruction set, its memory."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import os
+from contextlib import contextmanager
+from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SOURCES = Path(__file__).with_name("csrc")
+LIBRARY = Path(__file__).with_name("_native.so")
+DTYPES = {torch.float32: 0, torch.float64: 1}
+
+
+class Shape(Structure):
+    """As in arguments.h."""
+
+    _fields_ = [  # noqa: RUF012
+        *((name, c_int64) for name in ("steps", "batch", "inputs", "hidden", "reset", "update", "reverse", "modrelu")),
+        *((name, c_int64) for name in ("first", "last", "threads")),
+        ("order", c_void_p),
+        ("active", c_void_p),
+        ("x_step", c_int64),
+        ("x_row", c_int64),
+    ]
+
+
+def _structure(name: str, integers: str, pointers: str) -> type[Structure]:
+    fields = [("shape", Shape), *((n, c_int64) for n in integers.split()), *((n, c_void_p) for n in pointers.split())]
+    return type(name, (Structure,), {"_fields_": fields})
+
+
+GoruForward = _structure("GoruForward", "", "x h0 packed bias output saved")
+GoruBackward = _structure(
+    "GoruBackward",
+    "grad_step grad_row rows",
+    "grad_output x h0 output saved packed packed_input carry chunk through weights bias grad_x",
+)
+
+
+class GoruSizes(Structure):
+    """As in table.h."""
+
+    _fields_ = [  # noqa: RUF012
+        (name, c_int64)
+        for name in (
+            "packed", "packed_backward", "packed_input", "chunk_row", "through_row", "weights", "bias", "block_rows",
+            "width",
+        )
+    ]  # fmt: skip
+
+
+def source_hash() -> str | None:
+    """The state of the C++ sources, as hatch_build.py computes it; None where they are not shipped."""
+    if not SOURCES.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.iterdir()):
+        if path.suffix in (".cpp", ".h"):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@cache
+def load() -> ctypes.CDLL | str:
+    """The library, ready for use, or one sentence that says why there is none."""
+    if not LIBRARY.exists():
+        return "the native kernels were not built when goru was installed (no C++ compiler, or GORU_NO_NATIVE was set)"
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        return f"the native kernels cannot be loaded: {error}"
+    library.goru_source_hash.restype = c_char_p
+    if (sources := source_hash()) not in (None, library.goru_source_hash().decode()):
+        return (
+            "the native kernels are older than their C++ sources: rebuild them with `python hatch_build.py` or "
+            "`pip install -e .`"
+        )
+    library.goru_level_name.restype = c_char_p
+    library.goru_take.argtypes, library.goru_take.restype = [c_int64], c_void_p
+    library.goru_give.argtypes, library.goru_give.restype = [c_void_p], None
+    library.goru_tensor.argtypes = [c_int, c_int, c_int, POINTER(c_int64)]
+    library.goru_tensor.restype = c_void_p
+    for name, arguments in {
+        "goru_goru_sizes": [c_int, c_int, c_int64, c_int64, c_void_p],
+        "goru_goru_pack": [c_int, c_int, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p],
+        "goru_goru_pack_backward": [c_int, c_int, c_void_p, c_void_p, c_int64, c_void_p],
+        "goru_goru_pack_input": [c_int, c_int, c_void_p, c_int64, c_int64, c_void_p],
+        "goru_goru_forward": [c_int, c_void_p],
+        "goru_goru_backward": [c_int, c_void_p],
+    }.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, None
+    runnable = levels(library)
+    wanted = os.environ.get("GORU_ISA")
+    if wanted:
+        if wanted not in runnable:
+            names = ", ".join(runnable)
+            return f"GORU_ISA={wanted} is not an instruction set that this processor can run: it can run {names}"
+        library.goru_choose(runnable[wanted])
+    else:
+        library.goru_choose(max(runnable.values()))
+    return library
+
+
+def levels(library: ctypes.CDLL) -> dict[str, int]:
+    """The instruction sets of the library that this processor can run, the plainest first."""
+    return {
+        library.goru_level_name(i).decode(): i for i in range(library.goru_levels()) if library.goru_level_runs(i)
+    }
+
+
+def get() -> Any:
+    """The library; RuntimeError where there is none."""
+    library = load()
+    if isinstance(library, str):
+        raise RuntimeError(library)
+    return library
+
+
+@contextmanager
+def scratch(elements: dict[str, int], itemsize: int):
+    """Addresses of buffers of so many elements each, from the library's pool, for as long as the block lasts."""
+    offsets, total = {}, 0
+    for name, count in elements.items():
+        offsets[name] = total
+        total += (count * itemsize + 127) // 64 * 64
+    library = get()
+    address = library.goru_take(total)
+    if not address:
+        raise MemoryError(f"the native kernels could not get a buffer of {total} bytes")
+    try:
+        yield {name: address + offset for name, offset in offsets.items()}
+    finally:
+        library.goru_give(address)
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.argtypes, _new_capsule.restype = [c_void_p, c_char_p, c_void_p], ctypes.py_object
+
+
+def pooled_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """torch.empty for a large tensor that is made and dropped at each training step: its memory is kept for the next."""
+    if math.prod(shape) * dtype.itemsize < 1 << 20:
+        return torch.empty(shape, dtype=dtype)
+    code = 5 if dtype.is_complex else 2
+    managed = get().goru_tensor(code, dtype.itemsize * 8, len(shape), (c_int64 * len(shape))(*shape))
+    if not managed:
+        raise MemoryError(f"the native kernels could not get memory for a tensor of shape {shape}")
+    return torch.utils.dlpack.from_dlpack(_new_capsule(managed, b"dltensor", None))
+
+
+def release() -> None:
+    """Give the pool's idle memory back to the system."""
+    if not isinstance(library := load(), str):
+        library.goru_release()
+
+
+__all__ = ["DTYPES", "GoruBackward", "GoruForward", "GoruSizes", "Shape", "byref", "get", "load", "pooled_empty"]
