@@ -1,0 +1,98 @@
+"""Full disks and folders that cannot be written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from goru.lab import runs
+from goru.lab.errors import LabError
+from goru.lab.train import train
+from tests.lab.small import outcome, save, small
+
+CONFIG = small("copying", "gru", steps=400)
+TINY_DISK = 96 * 1024
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 96 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={TINY_DISK}", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(ballast: Path) -> None:
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1024))
+
+
+def test_a_full_disk(tiny_disk: Path, tmp_path: Path) -> None:
+    ballast = tiny_disk / "ballast"
+    asked = iter(range(1, 10_000))
+
+    def fill_at_step_50() -> bool:
+        if next(asked) == 50:
+            fill(ballast)
+        return False
+
+    with pytest.raises(LabError, match=r"no space left for .* \(last good checkpoint: step 49\)") as error:
+        train(CONFIG, tiny_disk, checkpoint_seconds=0, stop=fill_at_step_50)
+    assert "\n" not in str(error.value)
+    assert not list(CONFIG.directory(tiny_disk).glob(".*.tmp"))
+    # The checkpoint is good, and with room again the run ends as if nothing had happened.
+    ballast.unlink()
+    saved = runs.RunDirectory(CONFIG.directory(tiny_disk), CONFIG).load_checkpoint()
+    assert saved is not None
+    assert saved[1]["step"] == 49
+    train(CONFIG, tiny_disk, checkpoint_seconds=1e9)
+    train(CONFIG, tmp_path, checkpoint_seconds=1e9)
+    assert outcome(CONFIG.directory(tiny_disk)) == outcome(CONFIG.directory(tmp_path))
+
+
+def test_a_limit_on_file_size(tmp_path: Path) -> None:
+    """The same without root: writing fails in the middle of metrics.jsonl."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, before[1]))
+    try:
+        with pytest.raises(LabError, match="no space left for"):
+            train(CONFIG, tmp_path, checkpoint_seconds=1e9)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    train(CONFIG, tmp_path)
+    train(CONFIG, tmp_path / "other")
+    assert outcome(CONFIG.directory(tmp_path)) == outcome(CONFIG.directory(tmp_path / "other"))
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(LabError, match=r"cannot write to .*: Not a directory"):
+        train(CONFIG, tmp_path / "runs")
+
+
+def test_a_folder_without_permission() -> None:
+    with tempfile.TemporaryDirectory() as place:  # the one of pytest is closed to other users
+        os.chmod(place, 0o755)
+        folder = Path(place) / "runs"
+        folder.mkdir(mode=0o555)
+        config = save(CONFIG, Path(place) / "config.json")
+        command = [sys.executable, "-m", "goru.lab", "run", "--config", config, "--runs", str(folder)]
+        # Root may write everywhere: be somebody else.
+        other = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **other)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("goru: cannot write to")
+    assert done.stderr.splitlines()[-1].endswith("Permission denied.")

@@ -1,0 +1,174 @@
+"""Run directories: locks, atomic files, damaged checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from goru.lab import runs
+from goru.lab.config import override
+from goru.lab.errors import LabError, RunBusyError
+from goru.lab.runs import hold
+from goru.lab.train import train
+from tests.lab.small import outcome, small
+
+CONFIG = small("copying", "gru")
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A run that was stopped after 13 steps."""
+    stop_after(tmp_path, 13)
+    return CONFIG.directory(tmp_path)
+
+
+def stop_after(folder: Path, steps: int) -> None:
+    count = iter(range(1, 1000))
+    with pytest.raises(LabError, match=f"stopped at step {steps} of 40"):
+        train(CONFIG, folder, stop=lambda: next(count) == steps)
+
+
+def test_files(tmp_path: Path) -> None:
+    result = train(CONFIG, tmp_path)
+    directory = CONFIG.directory(tmp_path)
+    assert {file.name for file in directory.iterdir()} == {
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "checkpoint.safetensors",
+        "result.json",
+        "lock",
+    }
+    assert runs.read_config(directory) == CONFIG
+    environment = json.loads((directory / "environment.json").read_text())
+    assert environment["threads"] == 1
+    assert {"versions", "processor", "engine", "host", "platform"} <= set(environment)
+    assert runs.read_json(directory / "result.json") == result
+    assert runs.find(tmp_path) == [directory]
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    train(CONFIG, tmp_path)
+    files = sorted(CONFIG.directory(tmp_path).iterdir())
+    before = [(file.stat().st_mtime_ns, file.read_bytes()) for file in files]
+    train(CONFIG, tmp_path)
+    assert [(file.stat().st_mtime_ns, file.read_bytes()) for file in files] == before
+
+
+def test_second_process_leaves(tmp_path: Path) -> None:
+    # Two descriptors of one process exclude each other like those of two processes.
+    with hold(CONFIG, tmp_path) as run:
+        assert runs.is_alive(run.path)
+        with pytest.raises(RunBusyError, match="another process is working on"):
+            train(CONFIG, tmp_path)
+        assert not (run.path / "failure.json").exists()
+    assert not runs.is_alive(CONFIG.directory(tmp_path))
+    train(CONFIG, tmp_path)
+
+
+def test_looking_at_a_run_does_not_stop_it(tmp_path: Path) -> None:
+    """A reader's glance at the lock must not make a starting run believe that it is busy."""
+    with hold(CONFIG, tmp_path) as run:
+        lock = os.open(run.path / "lock", os.O_RDONLY)
+    import fcntl
+    import threading
+
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    threading.Timer(0.1, os.close, [lock]).start()
+    with hold(CONFIG, tmp_path):
+        pass
+
+
+def test_another_configuration_is_another_run(stopped: Path, tmp_path: Path) -> None:
+    other = override(CONFIG, {"optimizer.lr": 0.5})
+    with pytest.raises(LabError, match=r"optimizer\.lr 0\.001 there, 0\.5 here"):
+        train(other, tmp_path)
+    # The directory is as it was, and its own run goes on.
+    train(CONFIG, tmp_path)
+
+
+def damaged_flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def foreign(path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.zeros(3)}, path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-10]), "cannot be read"),
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (lambda path: path.write_bytes(os.urandom(5000)), "cannot be read"),
+        (damaged_flip, "checksum does not match"),
+        (foreign, "was not written by this laboratory"),
+    ],
+    ids=["truncated", "empty", "noise", "bit-flip", "foreign"],
+)
+def test_unusable_checkpoints(stopped: Path, tmp_path: Path, damage, message: str) -> None:
+    checkpoint = stopped / "checkpoint.safetensors"
+    damage(checkpoint)
+    content = checkpoint.read_bytes()
+    with pytest.raises(LabError, match=message) as error:
+        train(CONFIG, tmp_path)
+    assert str(error.value).endswith("delete it to start this run from the beginning.")
+    assert "\n" not in str(error.value)
+    assert checkpoint.read_bytes() == content  # kept: it may be evidence, or all that there is
+    checkpoint.unlink()
+    train(CONFIG, tmp_path)
+    assert outcome(stopped)["result"]["step"] == 40
+
+
+def test_checkpoint_of_another_configuration(stopped: Path, tmp_path: Path) -> None:
+    other = override(CONFIG, {"seed": 1})
+    directory = other.directory(tmp_path)
+    directory.mkdir(parents=True)
+    (directory / "checkpoint.safetensors").write_bytes((stopped / "checkpoint.safetensors").read_bytes())
+    with pytest.raises(LabError, match="belongs to another configuration"):
+        train(other, tmp_path)
+
+
+def test_metrics_shorter_than_the_checkpoint(stopped: Path, tmp_path: Path) -> None:
+    (stopped / "metrics.jsonl").write_text("")
+    with pytest.raises(LabError, match="the checkpoint counts on"):
+        train(CONFIG, tmp_path)
+
+
+def test_what_a_kill_leaves_is_cleared(stopped: Path, tmp_path: Path) -> None:
+    (stopped / ".checkpoint.safetensors.tmp").write_bytes(b"half a checkpoint")
+    with (stopped / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 15, "loss": 9.9}\n{"step": 20, "lo')
+    assert runs.read_metrics(stopped)[-1]["loss"] == 9.9  # readers leave out the half line
+    train(CONFIG, tmp_path)
+    train(CONFIG, tmp_path / "whole")
+    assert not list(stopped.glob(".*.tmp"))
+    assert outcome(stopped) == outcome(CONFIG.directory(tmp_path / "whole"))
+
+
+def test_a_failure_is_noted_until_the_next_attempt(stopped: Path, tmp_path: Path) -> None:
+    checkpoint = stopped / "checkpoint.safetensors"
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(b"")
+    with pytest.raises(LabError):
+        train(CONFIG, tmp_path)
+    failure = runs.read_json(stopped / "failure.json")
+    assert failure is not None
+    assert "cannot be read" in failure["message"]
+    checkpoint.write_bytes(content)
+    train(CONFIG, tmp_path)
+    assert not (stopped / "failure.json").exists()
+
+
+def test_damaged_configuration_file(stopped: Path, tmp_path: Path) -> None:
+    (stopped / "config.json").write_text("{")
+    with pytest.raises(LabError, match="not valid JSON"):
+        train(CONFIG, tmp_path)
