@@ -43,6 +43,91 @@ class StepTagger(nn.Module):
         return self.head(self.recurrent(self.encode(symbols))[0])
 
 
+class LanguageModel(nn.Module):
+    """One-hot symbols and a state -> logits of the next symbol at every step, and the state at the end."""
+
+    def __init__(self, make_recurrent: MakeRecurrent, symbols: int) -> None:
+        super().__init__()
+        self.symbols = symbols
+        self.recurrent: Any = make_recurrent(symbols)
+        self.head = glorot_head(self.recurrent.hidden_size, symbols)
+
+    def forward(self, symbols: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """(T, B) symbols to (T, B, S) logits; the state is a list of tensors, empty where a text begins."""
+        symbols = symbols.to(self.head.weight.device)
+        one_hot = self.head.weight.new_zeros(*symbols.shape, self.symbols)
+        one_hot.scatter_(-1, symbols.unsqueeze(-1), 1.0)
+        hx = None if not state else state[0] if len(state) == 1 else tuple(state)
+        output, after = self.recurrent(one_hot, hx)
+        return self.head(output), [after] if isinstance(after, Tensor) else list(after)
+
+
+class QuestionReader(nn.Module):
+    """Three recurrent layers of one kind: over the statements, the question, and their two outputs joined.
+
+    The last outputs of the first two are joined into a single input of the third, whose output gives the
+    answer.
+    """
+
+    def __init__(self, make_recurrent: MakeRecurrent, words: int, embedding: int, answers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, embedding)
+        nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
+        self.statements: Any = make_recurrent(embedding)
+        self.question: Any = make_recurrent(embedding)
+        H = self.statements.hidden_size
+        self.joined: Any = make_recurrent(2 * H)
+        self.head = glorot_head(H, answers)
+
+    def forward(
+        self, statements: Tensor, statement_lengths: Tensor, question: Tensor, question_lengths: Tensor
+    ) -> Tensor:
+        """Words (T, B) with their lengths (B), twice, to logits of the answer (B, O)."""
+        told = self._last(self.statements, statements, statement_lengths)
+        asked = self._last(self.question, question, question_lengths)
+        output, _ = self.joined(torch.cat([told, asked], -1).unsqueeze(0))
+        return self.head(output[0])
+
+    def _last(self, recurrent: nn.Module, words: Tensor, lengths: Tensor) -> Tensor:
+        device = self.head.weight.device
+        output = run_padded(recurrent, self.embedding(words.to(device)), lengths.to(device))
+        last = (lengths - 1).to(device).view(1, -1, 1).expand(1, -1, output.shape[-1])
+        return output.gather(0, last).squeeze(0)
+
+
+class FrameRegressor(nn.Module):
+    """Frames -> recurrent layer -> linear head: at every step a guess of the next frame."""
+
+    def __init__(self, make_recurrent: MakeRecurrent, bins: int) -> None:
+        super().__init__()
+        self.recurrent: Any = make_recurrent(bins)
+        self.head = glorot_head(self.recurrent.hidden_size, bins)
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        """(T, B, bins) frames, of which `lengths` (B) count, to (T, B, bins)."""
+        device = self.head.weight.device
+        return self.head(run_padded(self.recurrent, frames.to(device), lengths.to(device)))
+
+
+def glorot_head(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer as TensorFlow 1 starts it: Glorot-uniform, bias 0."""
+    head = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+def run_padded(recurrent: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
+    """The output of a layer over a padded batch; what it holds after each row's end is not to be used.
+
+    torch's layers know no `lengths`, and need none here: one-way, they cannot see what comes after a row's
+    end.
+    """
+    if isinstance(recurrent, nn.RNNBase):
+        return recurrent(x)[0]
+    return recurrent(x, lengths=lengths)[0]
+
+
 def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:
     """The update gate (T, B, H) of a tagger on a batch; None when its layer has none."""
     recurrent = getattr(network, "recurrent", None)

@@ -252,6 +252,7 @@ def _finish(config: RunConfig, run: RunDirectory, training: Training, seconds: f
         "best_step": position.best_step if training.best else position.step,
         "final": final,
         "baseline": training.problem.baseline(),
+        "about": training.problem.about(),
         **count_parameters(training.network),
         "parameters_sha256": digest.hexdigest(),
         "total_seconds": seconds,

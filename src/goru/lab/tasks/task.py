@@ -28,6 +28,16 @@ MakeRecurrent = Callable[[int], nn.Module]
 class Task(ABC):
     """The settings of a task."""
 
+    @property
+    def data_set(self) -> str | None:
+        """The data set that has to be on this machine; None: the data are generated."""
+        return None
+
+    @property
+    def data_title(self) -> str:
+        """What the data are, by their true name; empty where the experiment's own title says it."""
+        return ""
+
     @abstractmethod
     def problem(self, seed: int, batch_size: int) -> Problem:
         """Make the task ready for one run (loads or generates what is fixed, such as the test set)."""
@@ -66,6 +76,10 @@ class Problem(ABC):
     def score(self, metrics: dict[str, float]) -> float | None:
         """The number to choose the best parameters by, lower is better; None: the last ones are kept."""
         return None
+
+    def about(self) -> dict[str, Any]:
+        """What a table should say of the data beside the scores: sizes, simple reference levels."""
+        return {}
 
     def figure(self, network: nn.Module) -> dict[str, Any] | None:
         """What the figures need from the trained network beyond its scores, as JSON."""

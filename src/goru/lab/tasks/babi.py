@@ -1,0 +1,201 @@
+"""Questions about stories: read statements and a question, answer with one word (or one joined list).
+
+Legend: T words, B batch. Words and answers are numbered per task, from its training and test files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from goru.lab import datasets
+from goru.lab.epochs import Epochs, in_order
+from goru.lab.generated import small_world
+from goru.lab.models import QuestionReader
+from goru.lab.ragged import Ragged
+from goru.lab.readers import stories
+from goru.lab.readers.stories import Question
+from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
+
+TASKS = 20
+TASK_TITLES = (
+    "single supporting fact",
+    "two supporting facts",
+    "three supporting facts",
+    "two argument relations",
+    "three argument relations",
+    "yes/no questions",
+    "counting",
+    "lists and sets",
+    "simple negation",
+    "indefinite knowledge",
+    "basic coreference",
+    "conjunction",
+    "compound coreference",
+    "time reasoning",
+    "basic deduction",
+    "basic induction",
+    "positional reasoning",
+    "size reasoning",
+    "path finding",
+    "agents' motivations",
+)
+QUESTIONS = 1000
+"""In each of a task's two files."""
+VALIDATION_SHARE = 10
+"""One in ten of the training questions, the last ones of the file, is for validation."""
+_EVALUATION_BATCH = 250
+
+
+class Asked(NamedTuple):
+    """Statements (T, B) and question (T', B) with their lengths (B), and the answers' classes (B)."""
+
+    statements: Tensor
+    statement_lengths: Tensor
+    question: Tensor
+    question_lengths: Tensor
+    answers: Tensor
+
+
+@dataclass(frozen=True)
+class Babi(Task):
+    """Questions about stories."""
+
+    data: Literal["files", "generated"] = "files"
+    """The bAbI files, or stories of a small world that this project writes (tasks 1, 5, 6 and 17)."""
+    number: int = 1
+    """Which task."""
+    embedding: int = 50
+    """Size of the word vectors."""
+    questions: int = QUESTIONS
+    """Training questions of generated data (test: as many); the files have 1000."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= TASKS or self.embedding < 1 or self.questions < 10:
+            raise ValueError(
+                f"number should be from 1 to {TASKS}, embedding at least 1, questions at least 10"
+            )
+        if self.data == "generated" and self.number not in small_world.TASKS:
+            raise ValueError(f"the small world has tasks {small_world.TASKS}, not {self.number}")
+
+    @property
+    def data_set(self) -> str | None:
+        return "babi" if self.data == "files" else None
+
+    @property
+    def data_title(self) -> str:
+        source = "bAbI" if self.data == "files" else "generated small world"
+        return f"{source}, task {self.number} ({TASK_TITLES[self.number - 1]})"
+
+    def load(self) -> tuple[list[Question], list[Question]]:
+        """The questions of the training and of the test file."""
+        if self.data == "generated":
+            train, test = (
+                small_world.write(self.number, self.questions, stream(TEST_SEED + self.number, split))
+                for split in ("train", "test")
+            )
+            name = f"small world, task {self.number}"
+            return stories.parse(train, name), stories.parse(test, name)
+        babi = datasets.dataset("babi")
+        names = sorted(part.name for part in babi.parts if part.name.startswith(f"en/qa{self.number}_"))
+        test_name, train_name = names
+        content = datasets.read(babi, names)
+        return stories.parse(content[train_name], train_name), stories.parse(content[test_name], test_name)
+
+    def problem(self, seed: int, batch_size: int) -> BabiProblem:
+        return BabiProblem(self, *self.load(), seed=seed, batch_size=batch_size)
+
+
+class _Questions:
+    """A set of questions as numbers."""
+
+    def __init__(self, questions: list[Question], words: dict[str, int], answers: dict[str, int]) -> None:
+        def numbers(text: tuple[str, ...]) -> np.ndarray:
+            return np.array([words[word] for word in text], dtype=np.int64)
+
+        self.statements = Ragged([numbers(one.statements) for one in questions])
+        self.question = Ragged([numbers(one.question) for one in questions])
+        self.answers = torch.tensor([answers[one.answer] for one in questions])
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def batch(self, rows: Tensor) -> Asked:
+        return Asked(*self.statements.padded(rows), *self.question.padded(rows), self.answers[rows])
+
+
+class BabiProblem(Problem):
+    watched = ("valid",)
+    final = ("valid", "test")
+
+    def __init__(
+        self, task: Babi, train: list[Question], test: list[Question], *, seed: int, batch_size: int
+    ) -> None:
+        self.task = task
+        everything = train + test
+        self.words = _numbered(word for one in everything for word in (*one.statements, *one.question))
+        self.answers = _numbered(one.answer for one in everything)
+        cut = len(train) - len(train) // VALIDATION_SHARE
+        self.sets = {
+            split: _Questions(questions, self.words, self.answers)
+            for split, questions in (("train", train[:cut]), ("valid", train[cut:]), ("test", test))
+        }
+        lengths = self.sets["train"].statements.lengths
+        self._epochs = Epochs(len(self.sets["train"]), batch_size, seed, lengths)
+        self.steps_per_epoch = self._epochs.steps
+
+    def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
+        return QuestionReader(make_recurrent, len(self.words), self.task.embedding, len(self.answers))
+
+    def batch(self, step: int) -> Asked:
+        return self.sets["train"].batch(self._epochs.rows(step))
+
+    def _logits(self, network: nn.Module, batch: Asked) -> tuple[Tensor, Tensor]:
+        logits = network(*batch[:4])
+        return logits, batch.answers.to(logits.device)
+
+    def loss(self, network: nn.Module, batch: Asked, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Cross-entropy of the answer."""
+        return cross_entropy(*self._logits(network, batch)), carry
+
+    def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
+        questions = self.sets[split]
+        loss = right = 0.0
+        for rows in in_order(questions.statements.lengths, _EVALUATION_BATCH):
+            logits, answers = self._logits(network, questions.batch(rows))
+            loss += cross_entropy(logits, answers, reduction="sum").item()
+            right += (logits.argmax(-1) == answers).sum().item()
+        return {"loss": loss / len(questions), "accuracy": right / len(questions)}
+
+    def score(self, metrics: dict[str, float]) -> float | None:
+        return metrics["valid_loss"]
+
+    def _answer_shares(self, split: str) -> Tensor:
+        counts = torch.bincount(self.sets[split].answers, minlength=len(self.answers)).double()
+        return counts / counts.sum()
+
+    def baseline(self) -> float:
+        """Entropy of the training answers."""
+        shares = [share for share in self._answer_shares("train").tolist() if share > 0]
+        return -sum(share * math.log(share) for share in shares)
+
+    def about(self) -> dict[str, Any]:
+        most = int(self._answer_shares("train").argmax())
+        return {
+            "questions": {split: len(questions) for split, questions in self.sets.items()},
+            "words": len(self.words),
+            "answers": len(self.answers),
+            "majority_accuracy": self._answer_shares("test")[most].item(),
+        }
+
+
+def _numbered(names: Any) -> dict[str, int]:
+    """Every name once, with its number in alphabetical order."""
+    return {name: k for k, name in enumerate(sorted(Counter(names)))}
