@@ -2,7 +2,7 @@
 
 What does not depend on the previous state is done for many steps at once; only what does is left in the loop. Both
 passes walk over chunks of steps, so that beside the results and what is saved only a chunk is in memory. Arguments,
-results and letters as in operators.py; in row form a state is (R, H), R rows.
+results and letters as in operators.py.
 
 GORU, g = dL/dh_t arriving at step t (v = U h_{t-1}, active = where modReLU lets pass):
     da = g (1 - z) active         dv = da r      dr' = da v r (1 - r)      dz' = g (h_{t-1} - c) z (1 - z)
@@ -20,6 +20,9 @@ from torch import Tensor
 from ..activation import modrelu, smallest_magnitude
 from ..rotations import Mesh
 from .lengths import valid_steps
+from .manual_mesh import Rotations, mesh_matrix, mesh_matrix_backward
+
+__all__ = ["eurnn_backward", "eurnn_forward", "goru_backward", "goru_forward", "mesh_matrix", "mesh_matrix_backward"]
 
 CHUNK_ELEMENTS = 1 << 20  # of the widest buffer of a chunk: a few MB stay in the cache between the passes over them
 
@@ -240,80 +243,6 @@ def _modrelu_(a: Tensor, b: Tensor, magnitude: Tensor) -> None:
     torch.copysign(magnitude, a, out=a)
 
 
-# ------------------------------------------------------------------------------------------------- meshes, in row form
-
-
-def mesh_matrix(angles: Tensor, mesh: Mesh) -> Tensor:
-    dtype = angles.dtype.to_complex() if mesh.complex else angles.dtype
-    rows = torch.eye(mesh.size, dtype=dtype, device=angles.device)
-    return _Rotations(angles, mesh).apply(rows).T.contiguous()
-
-
-def mesh_matrix_backward(grad: Tensor, u: Tensor, angles: Tensor, mesh: Mesh) -> Tensor:
-    return _Rotations(angles, mesh).gradient(u.T, grad.T)
-
-
-class _Rotations:
-    """A mesh with its angles, applied to the rows of (R, H) tensors: y = x U^T."""
-
-    def __init__(self, angles: Tensor, mesh: Mesh) -> None:
-        self.mesh = mesh
-        self.angles = angles
-        self.diagonal, self.off, self.partner = mesh.layer_vectors(angles) if mesh.num_angles else ((), (), ())
-        self.phases = None
-        if mesh.complex and mesh.num_angles:
-            omega = mesh.split(angles)[2]
-            self.phases = torch.polar(torch.ones_like(omega), omega)
-
-    def apply(self, rows: Tensor) -> Tensor:
-        for diagonal, off, partner in zip(self.diagonal, self.off, self.partner, strict=True):
-            rows = rows * diagonal + rows.index_select(1, partner) * off
-        return rows if self.phases is None else rows * self.phases
-
-    def apply_inverse(self, rows: Tensor) -> Tensor:
-        """y conj(U): the way back, and the way of a gradient."""
-        if self.phases is not None:
-            rows = rows * self.phases.conj()
-        for layer in reversed(range(len(self.partner))):
-            rows = self._undo(layer, rows)
-        return rows
-
-    def _undo(self, layer: int, rows: Tensor) -> Tensor:
-        partner = self.partner[layer]
-        back = rows * self.diagonal[layer].conj()
-        return back + rows.index_select(1, partner) * self.off[layer][partner].conj()
-
-    def gradient(self, rows: Tensor, grad: Tensor) -> Tensor:
-        """Gradient of the angles, summed over rows, from the *outputs* of `apply` and the gradient there.
-
-        Rotations invert: the states between the layers are recomputed on the way back instead of stored.
-        """
-        mesh = self.mesh
-        gradient = torch.zeros_like(self.angles)
-        if mesh.num_angles == 0:
-            return gradient
-        dtheta, dphi, domega = mesh.split(gradient)
-        if self.phases is not None:
-            domega.copy_((rows.conj() * grad).imag.sum(0))
-            rows, grad = rows * self.phases.conj(), grad * self.phases.conj()
-        end = mesh.num_rotations
-        for layer in reversed(range(mesh.num_layers)):
-            pairs = mesh.pairs[layer]
-            if not pairs:
-                continue
-            p, q = torch.tensor(pairs, device=rows.device).T
-            place = slice(end - len(pairs), end)
-            # d p'/d theta = -q',  d q'/d theta = p'.
-            cross = grad.conj() * rows.index_select(1, self.partner[layer])
-            cross = (cross.real if mesh.complex else cross).sum(0)
-            dtheta[place] = cross[q] - cross[p]
-            rows, grad = self._undo(layer, rows), self._undo(layer, grad)
-            if mesh.complex:
-                dphi[place] = (rows.conj() * grad).imag.sum(0)[q]
-            end -= len(pairs)
-        return gradient
-
-
 # ------------------------------------------------------------------------------------------------- EURNN
 
 
@@ -330,7 +259,7 @@ def eurnn_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     T, B, _ = x.shape
     H = mesh.size
-    rotations = _Rotations(transition, mesh) if transition.dim() == 1 else None
+    rotations = Rotations(transition, mesh) if transition.dim() == 1 else None
     valid = None if lengths is None else valid_steps(lengths, T)[..., None]
     output = x.new_empty((T, B, H))
     saved = h0.new_empty((T, B, H) if save and mesh.complex else (0,))
@@ -340,7 +269,7 @@ def eurnn_forward(
         arrivals = _join(steps @ weight_ih.T, mesh).unbind(0)
         for i in _walk(len(arrivals), reverse):
             t = chunk.start + i
-            rotated = h @ transition.T if rotations is None else rotations.apply(h)
+            rotated = h @ transition.T if rotations is None else rotations.apply(h.T).T
             a = rotated + arrivals[i]
             if mesh.complex and save:
                 saved[t] = a
@@ -368,7 +297,7 @@ def eurnn_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     T, B, _ = x.shape
     H = mesh.size
-    rotations = _Rotations(transition, mesh) if transition.dim() == 1 else None
+    rotations = Rotations(transition, mesh) if transition.dim() == 1 else None
     valid = None if lengths is None else valid_steps(lengths, T)[..., None]
     dx = x.new_empty(x.shape if needs_x else (0,))
     dweight_ih = torch.zeros_like(weight_ih)
@@ -395,14 +324,14 @@ def eurnn_backward(
             if active is not None:
                 da = da * active[i]
             D[i] = da
-            back = da @ transition.conj() if rotations is None else rotations.apply_inverse(da)
+            back = da @ transition.conj() if rotations is None else rotations.apply_inverse(da.T).T
             g = back if valid is None else torch.where(valid[chunk.start + i], back, g)
         before = _previous_states(chunk, states, h0, valid, T, reverse)
         flat, flat_before = D.view(n * B, H), before.view(n * B, H)
         if rotations is None:
             dtransition += flat.T @ flat_before.conj()
         else:
-            dtransition += rotations.gradient(rotations.apply(flat_before), flat)
+            dtransition += rotations.gradient(rotations.apply(flat_before.T), flat.T)
         from_x = torch.cat([flat.real, flat.imag], 1) if mesh.complex else flat
         dweight_ih.addmm_(from_x.T, steps.reshape(n * B, -1))
         if needs_x:
