@@ -1,7 +1,7 @@
 """The paper's equations once more, in NumPy and plain loops, sharing no line with the library.
 
-Everything is computed in float64 or complex128, one sequence and one unit at a time where that is readable, so
-that tests have something to compare with that is slow and obvious.
+Everything is computed in float64 or complex128, one sequence and one unit at a time where that is readable,
+so that tests have something to compare with that is slow and obvious.
 
 Legend: T steps, H hidden units, I input features, K stacked layers, D directions.
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64] | NDArray[np.complex128]
+Array = NDArray[Any]  # float64 or complex128
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,11 @@ def mesh_pairs(kind: str, size: int, capacity: int | None = None) -> list[list[t
     distance = 2 ** (math.ceil(math.log2(size)) - 1)
     while distance >= 1:
         layers.append(
-            [(j, j + distance) for j in range(size) if math.floor(j / distance) % 2 == 0 and j + distance < size]
+            [
+                (j, j + distance)
+                for j in range(size)
+                if math.floor(j / distance) % 2 == 0 and j + distance < size
+            ]
         )
         distance //= 2
     return layers
@@ -65,7 +70,7 @@ def number_of_angles(kind: str, size: int, capacity: int | None = None, complex:
 
 
 def mesh_matrix(kind: str, size: int, capacity: int | None, angles: Array, complex: bool = False) -> Array:
-    """U as a product of dense H x H matrices, one for each mesh layer, and the diagonal of phases at the end."""
+    """U as a product of dense H x H matrices, one for each mesh layer, and the diagonal of phases last."""
     layers = mesh_pairs(kind, size, capacity)
     count = sum(len(pairs) for pairs in layers)
     U = np.eye(size, dtype=np.complex128 if complex else np.float64)
@@ -119,7 +124,7 @@ class Step:
 
 
 def step(net: Network, weights: Mapping[str, Array], U: Array, x: Array, h: Array) -> Step:
-    """One step of one sequence: x (I,), h (H,). `weights` has the names of a cell: weight_ih, weight_hh, bias."""
+    """One step of one sequence: x (I,), h (H,). `weights` has a cell's names: weight_ih, weight_hh, bias."""
     H = net.hidden_size
     if net.cell == "eurnn":
         W = weights["weight_ih"]
@@ -186,7 +191,7 @@ def run(
                 steps, h_n[k * D + d, row] = one_direction(net, weights, x, h0, reverse=d == 1)
                 records[k * D + d].append(steps)
                 # The next layer, and whoever reads the output, sees the real part.
-                directions.append(np.stack([s.state.real for s in steps]))
+                directions.append(np.stack([np.real(s.state) for s in steps]))
             x = np.concatenate(directions, axis=1)
         outputs.append(x)
     return outputs, h_n, records

@@ -1,7 +1,9 @@
 """Layers and cells to test on: every kind once, with parameters lively enough for a mistake to show.
 
-The initialisation of the paper (weights within 0.01) would hide a swapped gate behind a tolerance; here weights
-are of order 1/sqrt(H) and biases of order 0.3, both signs.
+Modules are typed Any here: their parameters are attributes that no type checker can know.
+
+The initialisation of the paper (weights within 0.01) would hide a swapped gate behind a tolerance; here
+weights are of order 1/sqrt(H) and biases of order 0.3, both signs.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,11 +31,11 @@ class Kind:
     def complex(self) -> bool:
         return self.cell == "eurnn" and self.options.get("complex", True)
 
-    def layer(self, input_size: int, hidden_size: int, **more: Any) -> nn.Module:
+    def layer(self, input_size: int, hidden_size: int, **more: Any) -> Any:
         cls = goru.GORU if self.cell == "goru" else goru.EURNN
         return cls(input_size, hidden_size, **self.fit(hidden_size), **more)
 
-    def cell_module(self, input_size: int, hidden_size: int, **more: Any) -> nn.Module:
+    def cell_module(self, input_size: int, hidden_size: int, **more: Any) -> Any:
         cls = goru.GORUCell if self.cell == "goru" else goru.EURNNCell
         return cls(input_size, hidden_size, **self.fit(hidden_size), **more)
 
@@ -77,7 +78,7 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 PLAIN = [BY_NAME["goru"], BY_NAME["eurnn"], BY_NAME["eurnn-real"]]
 
 
-def lively(module: nn.Module, seed: int = 0, *, b_h: str = "any") -> nn.Module:
+def lively(module: nn.Module, seed: int = 0, *, b_h: str = "any") -> Any:
     """Give the module random parameters that matter. `b_h="negative"` keeps modReLU continuous (float32)."""
     generator = torch.Generator().manual_seed(seed)
     hidden_size = module.hidden_size
@@ -113,8 +114,8 @@ def draw(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tens
 def rounding(dtype: torch.dtype, steps: int, terms: int) -> float:
     """How far two correct evaluations may part, relative to the size of the result.
 
-    A step rounds dot products of `terms` terms and a handful of elementwise operations; U keeps norms, so that
-    errors of different steps add up and do not multiply. 8 allows for the gates' slopes and the activations.
+    A step rounds dot products of `terms` terms and a handful of elementwise operations; U keeps norms, so
+    that errors of different steps add up and do not multiply. 8 allows for the gates' slopes and the rest.
     """
     return 8 * steps * terms * torch.finfo(dtype).eps
 
@@ -122,13 +123,17 @@ def rounding(dtype: torch.dtype, steps: int, terms: int) -> float:
 def assert_close(actual: Tensor | None, expected: Any, tolerance: float, what: str = "") -> None:
     """max|actual - expected| <= tolerance * max(1, max|expected|), same shape, no NaN."""
     assert actual is not None, f"{what}: there is nothing to compare"
-    expected = torch.as_tensor(np.asarray(expected) if not isinstance(expected, Tensor) else expected).detach()
+    expected = torch.as_tensor(expected).detach()
     actual = actual.detach()
-    assert actual.shape == expected.shape, f"{what}: shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
+    assert actual.shape == expected.shape, (
+        f"{what}: shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
+    )
     assert actual.is_complex() == expected.is_complex(), f"{what}: {actual.dtype} against {expected.dtype}"
     if actual.numel() == 0:
         return
     wide = torch.complex128 if actual.is_complex() else torch.float64
     error = (actual.to(wide) - expected.to(wide)).abs().max().item()
     size = max(1.0, expected.to(wide).abs().max().item())
-    assert error <= tolerance * size, f"{what}: off by {error:.3e} at size {size:.3g}, allowed {tolerance * size:.3e}"
+    assert error <= tolerance * size, (
+        f"{what}: off by {error:.3e} at size {size:.3g}, allowed {tolerance * size:.3e}"
+    )

@@ -104,7 +104,16 @@ def test_just_above_the_threshold_the_jump_is_there(dtype):
 @pytest.mark.parametrize("dtype", ALL)
 def test_denormals_huge_values_and_signed_zero_never_give_nan(dtype):
     info = torch.finfo(dtype)
-    numbers = [0.0, -0.0, info.tiny, -info.tiny, info.tiny / 8, 1e-30, 1e30 if info.bits == 32 else 1e200, -1.0]
+    numbers = [
+        0.0,
+        -0.0,
+        info.tiny,
+        -info.tiny,
+        info.tiny / 8,
+        1e-30,
+        1e30 if info.bits == 32 else 1e200,
+        -1.0,
+    ]
     a = torch.tensor(numbers, dtype=dtype)
     if dtype.is_complex:
         a = torch.cat([a, 1j * a, a * (0.6 + 0.8j)])
@@ -137,7 +146,9 @@ def test_broadcasting_follows_torch():
     a, b = draw(5, 3, 4), draw(4, seed=2)
     assert torch.equal(goru.modrelu(a, b), goru.modrelu(a, b.expand(5, 3, 4)))
     assert goru.modrelu(draw(4), draw(3, 1)).shape == (3, 4)
-    assert torch.equal(goru.modrelu(a, torch.tensor(-0.3, dtype=torch.float64)), goru.modrelu(a, torch.full_like(b, -0.3)))
+    assert torch.equal(
+        goru.modrelu(a, torch.tensor(-0.3, dtype=torch.float64)), goru.modrelu(a, torch.full_like(b, -0.3))
+    )
 
 
 def test_empty_input():
@@ -174,7 +185,7 @@ finite = st.floats(-1e6, 1e6, allow_subnormal=True)
 @settings(deadline=None, max_examples=200)
 @given(re=finite, im=finite, b=st.floats(-1e3, 1e3))
 def test_magnitude_and_phase(re, im, b):
-    """|value| = relu(|a| + b) and the direction is that of a; a complex number on the real axis acts as a real."""
+    """|value| = relu(|a| + b) in the direction of a; a complex number on the real axis acts as a real one."""
     a = torch.tensor(complex(re, im), dtype=torch.complex128)
     bias = torch.tensor(b, dtype=torch.float64)
     value = goru.modrelu(a, bias)
