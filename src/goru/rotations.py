@@ -64,7 +64,7 @@ class Mesh:
 
     @property
     def num_layers(self) -> int:
-        return len(self.pairs)
+        return (self.size - 1).bit_length() if self.capacity is None else self.capacity
 
     @property
     def num_rotations(self) -> int:

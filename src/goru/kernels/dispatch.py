@@ -39,6 +39,8 @@ class Choice:
 def use_backend(name: str) -> Iterator[None]:
     """Run layers inside the `with` block on one implementation; a layer's own `backend=` still comes first.
 
+    A graph made by torch.compile or torch.export keeps the implementation that was chosen when it was traced.
+
     >>> import goru, torch
     >>> with goru.use_backend("reference"):
     ...     output, h_n = goru.GORU(3, 4)(torch.ones(5, 2, 3))
@@ -58,14 +60,10 @@ def check_name(name: str, where: str) -> str:
 
 def choose(argument: str | None, device: torch.device, dtype: torch.dtype) -> Choice:
     """The backend for a layer whose constructor was given `argument`, on this device and with this dtype."""
-    if argument not in (None, "auto"):
-        wanted, source = check_name(argument, "backend"), f"backend={argument!r} was given to the layer"
-    elif argument is None and (context := _in_context.get()) not in (None, "auto"):
-        wanted, source = context, f"inside use_backend({context!r})"
-    elif argument is None and _in_context.get() is None and (env := os.environ.get("GORU_BACKEND")):
-        wanted, source = check_name(env, "the environment variable GORU_BACKEND"), f"GORU_BACKEND={env}"
+    if argument is None:
+        wanted, source = _preference()
     else:
-        wanted, source = "auto", "automatic choice"
+        wanted, source = check_name(argument, "backend"), f"backend={argument!r} was given to the layer"
     obstacle = native_obstacle(device, dtype)
     if wanted == "native" and obstacle is not None:
         raise RuntimeError(f"the native backend cannot run here ({source}): {obstacle}")
@@ -76,13 +74,30 @@ def choose(argument: str | None, device: torch.device, dtype: torch.dtype) -> Ch
     return Choice("manual", f"{source}: {obstacle}")
 
 
+# The two functions below are asked once when torch.compile traces a graph, which then stays as it is: a compiler can
+# follow neither context variables nor the loading of a library.
+@torch.compiler.assume_constant_result
+def _preference() -> tuple[str, str]:
+    """What the context or the environment asks for, and which of them does."""
+    if (context := _in_context.get()) is not None:
+        return context, f"inside use_backend({context!r})"
+    if env := os.environ.get("GORU_BACKEND"):
+        return check_name(env, "the environment variable GORU_BACKEND"), f"GORU_BACKEND={env}"
+    return "auto", "automatic choice"
+
+
+@torch.compiler.assume_constant_result
+def _native_missing() -> str | None:
+    return native.unavailable_reason()
+
+
 def native_obstacle(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the native kernels cannot take a tensor like this; None if they can."""
     if device.type != "cpu":
         return f"the native kernels run on the CPU, the layer is on {device}"
     if dtype not in (torch.float32, torch.float64):
         return f"the native kernels know float32 and float64, the layer has {dtype}"
-    return native.unavailable_reason()
+    return _native_missing()
 
 
 def mesh_matrix(angles: Tensor, mesh: Mesh, backend: str) -> Tensor:

@@ -149,6 +149,7 @@ class RecurrentLayer(nn.Module):
         self.backend = None if backend is None else dispatch.check_name(backend, "backend")
         self._matrices = MatrixMemory()
         self._gate_listener: Callable[..., None] | None = None
+        self._names = tuple(unit.shapes(input_size))
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size * self.num_directions
             for suffix in self._suffixes(layer):
@@ -168,8 +169,7 @@ class RecurrentLayer(nn.Module):
 
     def _parameters_of(self, layer: int, reverse: bool) -> Parameters:
         suffix = self._suffixes(layer)[reverse]
-        # The width does not matter for the names; getattr also finds parametrised weights.
-        return {name: getattr(self, name + suffix) for name in self.unit.shapes(1)}
+        return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrised weights too
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
@@ -367,22 +367,25 @@ class RecurrentCell(nn.Module):
         self.unit = unit
         self.input_size = input_size
         self.hidden_size = hidden_size
-        self.bias = bias
         self.backend = None if backend is None else dispatch.check_name(backend, "backend")
         self._matrices = MatrixMemory()
-        for name, shape in unit.shapes(input_size).items():
+        shapes = unit.shapes(input_size)
+        self._names = tuple(shapes)
+        for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        if not bias:
+            self.register_parameter("bias", None)
         self.reset_parameters()
 
     def _named(self) -> Parameters:
-        return {name: getattr(self, name) for name in self.unit.shapes(1)}
+        return {name: getattr(self, name) for name in self._names}
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         self.unit.initialise(self._named())
 
     def extra_repr(self) -> str:
-        bias = "" if self.bias else ", bias=False"
+        bias = ", bias=False" if self.bias is None else ""
         return f"{self.input_size}, {self.hidden_size}{bias}, {self.unit.describe()}"
 
     def orthogonal_matrix(self) -> Tensor:
