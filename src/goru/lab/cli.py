@@ -1,4 +1,4 @@
-"""The command `goru`: ls, show, run, reproduce, status, report, bench."""
+"""The command `goru`: ls, show, run, reproduce, status, report, data, bench."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from goru.lab import paper
+from goru.lab import data_commands, paper
 from goru.lab.config import RunConfig, flat, from_json, plain_name, variant_name
+from goru.lab.data_commands import DataOptions
+from goru.lab.datasets import look_first_in
 from goru.lab.display import Display, duration, number, runs_table
 from goru.lab.errors import LabError, RunInterruptedError, UsageError, nearest
 from goru.lab.train import CHECKPOINT_SECONDS, train
@@ -57,6 +59,8 @@ class RunOptions:
     """Folder of the run directories."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Seconds between checkpoints; the results do not depend on it."""
+    data_dir: Path | None = None
+    """A folder to look for data sets in before all others."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,12 @@ class ReproduceOptions:
     """Only these models."""
     variants: tuple[str, ...] = ()
     """Only these settings (`goru show EXPERIMENT` lists them)."""
+    tasks: str = ""
+    """Only these tasks of babi, such as 1,5,17."""
+    data: Literal["files", "generated"] = "files"
+    """Data sets from files, or generated data in their place (`--quick` always generates)."""
+    data_dir: Path | None = None
+    """A folder to look for data sets in before all others."""
     seeds: int = 1
     """Seeds 0 ... N-1."""
     jobs: int = 0
@@ -164,17 +174,21 @@ def _parse(kind: type[T], verb: str, argv: list[str], default: T | None = None) 
 def ls(argv: list[str], console: Console) -> int:
     _parse(LsOptions, "ls", argv)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("experiment", "shown in", "models", "settings", "steps", "cost of one seed"):
+    for heading in ("experiment", "shown in", "models", "settings", "length", "cost of one seed"):
         table.add_column(heading)
     for one in paper.EXPERIMENTS.values():
-        seconds = one.settings.steps * len(one.variants) * sum(one.step_seconds.values())
+        steps = one.settings.steps
+        seconds = steps * len(one.variants) * sum(one.step_seconds.values())
+        length = f"{steps} steps" if steps else f"{one.settings.epochs} epochs"
         table.add_row(
             one.name,
             one.shown_in,
             ", ".join(one.models),
-            ", ".join(one.variants),
-            str(one.settings.steps),
-            f"{seconds / 3600:.1f} core hours",
+            ", ".join(one.variants)
+            if not one.in_parts
+            else f"{one.first_variant}, ... ({len(one.variants)})",
+            length,
+            f"{seconds / 3600:.1f} core hours" if seconds else "",
         )
     console.print(table)
     console.print("\nThe small version of each takes minutes: goru reproduce --quick", highlight=False)
@@ -214,8 +228,13 @@ def run(argv: list[str], console: Console) -> int:
     config = options.config
     if (config.experiment, config.model) != (base.experiment, base.model):
         raise UsageError("give the experiment first and --model once: goru run EXPERIMENT --model MODEL ...")
+    if options.data_dir is not None:
+        look_first_in(options.data_dir)
+    for reason in data_commands.missing([config]).values():
+        raise LabError(reason)
     if config.variant == base.variant:
-        name = plain_name("variant", variant_name(config, base))
+        known = paper.experiment(config.experiment).variant_of(config)
+        name = plain_name("variant", known or variant_name(config, base))
         config = type(config)(**{**vars(config), "variant": name})
     directory = config.directory(options.runs)
     if (directory / "result.json").exists():
@@ -286,13 +305,11 @@ def reproduce(argv: list[str], console: Console) -> int:
     from goru.lab.stopping import StopOnSignal
 
     options = _parse(ReproduceOptions, "reproduce", argv, ReproduceOptions(runs=default_runs()))
-    configs = paper.grid(
-        options.experiments,
-        models=options.models,
-        variants=options.variants,
-        seeds=options.seeds,
-        quick=options.quick,
-    )
+    if options.data_dir is not None:
+        look_first_in(options.data_dir)
+    configs, left_out = _chosen_runs(options)
+    for reason in left_out:
+        console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
     jobs = engine.plan(configs, options.runs)
     with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
         with Display(jobs, console) as display:
@@ -309,10 +326,49 @@ def reproduce(argv: list[str], console: Console) -> int:
             raise RunInterruptedError(f"stopped; every run is kept. To go on: {again}")
     out = options.out or options.runs / "report"
     _write_report(options.runs, out, console, {config.variant for config in configs})
+    for reason in left_out:
+        console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
     failed = [job for job in jobs if job.state in ("failed", "busy", "stopped")]
     for job in failed:
         print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _chosen_runs(options: ReproduceOptions) -> tuple[list[RunConfig], list[str]]:
+    """The runs that are asked for and have their data, and why others are left out.
+
+    Data that are missing for an experiment asked for by name are an error.
+    """
+    variants, names = options.variants, options.experiments
+    if options.tasks:
+        if variants or names not in ((), ("babi",)):
+            raise UsageError("--tasks goes with babi alone, without --variants.")
+        names = ("babi",)
+        variants = tuple(_task_variant(number) for number in options.tasks.split(","))
+    configs = paper.grid(
+        names,
+        models=options.models,
+        variants=variants,
+        seeds=options.seeds,
+        quick=options.quick,
+        generated=options.data == "generated",
+    )
+    missing = data_commands.missing(configs)
+    named = [reason for experiment, reason in missing.items() if experiment in names]
+    if named:
+        raise LabError(" ".join(named))
+    left_out = [f"{experiment}: {reason}" for experiment, reason in missing.items()]
+    return [config for config in configs if config.experiment not in missing], left_out
+
+
+def _task_variant(number: str) -> str:
+    if not number.strip().isdigit():
+        raise UsageError(f"--tasks wants numbers joined by commas, such as 1,5,17; got {number!r}.")
+    return f"task{int(number):02}"
+
+
+def data(argv: list[str], console: Console) -> int:
+    return data_commands.data(_parse(DataOptions, "data", argv), console)
 
 
 def status(argv: list[str], console: Console) -> int:
@@ -365,6 +421,12 @@ def bench(argv: list[str], console: Console) -> int:
     rows = []
     for name in options.experiments or paper.EXPERIMENTS:
         one = paper.experiment(name)
+        reason = data_commands.missing([one.config(next(iter(one.models)))]).get(name)
+        if reason is not None:
+            if options.experiments:
+                raise LabError(reason)
+            console.print(f"left out: {name}: {reason}", highlight=False, soft_wrap=True)
+            continue
         for model in options.models or one.models:
             timing = benching.time_step(one.config(model), options.steps, options.threads)
             rows.append(timing)
@@ -389,6 +451,7 @@ VERBS: dict[str, Callable[[list[str], Console], int]] = {
     "reproduce": reproduce,
     "status": status,
     "report": report,
+    "data": data,
     "bench": bench,
 }
 
@@ -399,5 +462,6 @@ _OPTIONS: dict[str, type] = {
     "reproduce": ReproduceOptions,
     "status": StatusOptions,
     "report": ReportOptions,
+    "data": DataOptions,
     "bench": BenchOptions,
 }

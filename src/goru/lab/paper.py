@@ -42,19 +42,59 @@ class Experiment:
     """Seconds of a training step with one thread, measured by `goru bench` on two shared cores (AVX-512)."""
     log_loss: bool = False
     """Whether the paper draws the loss on a logarithmic scale."""
+    in_parts: bool = False
+    """Whether the variants are parts (folds, tasks) of one result."""
+    generated: dict[str, Any] = field(default_factory=dict)
+    """Changes that put generated data in the place of files; empty where all data are generated anyway."""
+    without_files: tuple[str, ...] = ("paper",)
+    """The variants that can be run on generated data."""
+    quick_variants: tuple[str, ...] = ("paper",)
+    """The variants of the small version."""
+
+    @property
+    def first_variant(self) -> str:
+        return next(iter(self.variants))
+
+    def variant_of(self, config: RunConfig) -> str | None:
+        """The name of the variant that a configuration is, whatever it calls itself."""
+        for name in self.variants | self.options:
+            if self.config(config.model, name, config.seed) == dataclasses.replace(config, variant=name):
+                return name
+        return None
 
     def config(self, model: str, variant: str = "paper", seed: int = 0) -> RunConfig:
         """The run of a model; `variant` is `quick`, one of `variants` or `options`, or `quick-` and one."""
         if model not in self.models:
             raise UsageError(nearest(f"model of {self.name}", model, self.models))
-        quick = variant == "quick" or variant.startswith("quick-")
-        setting = (variant.removeprefix("quick").removeprefix("-") or "paper") if quick else variant
+        kind, setting = split_variant(variant)
+        if setting == "paper":
+            setting = self.first_variant
         known = self.variants | self.options
         if setting not in known:
             raise UsageError(nearest(f"variant of {self.name}", setting, ["quick", *known]))
-        config = override(self.settings, self.quick) if quick else self.settings
-        config = override(config, known[setting])
-        return dataclasses.replace(config, variant=variant, model=model, seed=seed, layer=self.models[model])
+        if kind == "generated" and not self.generated:
+            raise UsageError(f"{self.name} needs no files: leave `generated` away.")
+        name = "-".join(part for part in (kind, "" if kind and setting == "paper" else setting) if part)
+        config = dataclasses.replace(
+            self.settings, variant=name, model=model, seed=seed, layer=self.models[model]
+        )
+        changes = {"": {}, "generated": self.generated, "quick": self.generated | self.quick}[kind]
+        try:
+            return override(override(config, changes), known[setting])
+        except ValueError as error:
+            raise UsageError(f"{self.name}, variant {variant}: {error}.") from None
+
+
+def split_variant(variant: str) -> tuple[str, str]:
+    """The kind of a variant (quick, generated or the full one) and its setting.
+
+    >>> split_variant("quick-task05"), split_variant("generated"), split_variant("fold03")
+    (('quick', 'task05'), ('generated', 'paper'), ('', 'fold03'))
+    """
+    for kind in ("quick", "generated"):
+        if variant == kind or variant.startswith(f"{kind}-"):
+            return kind, variant.removeprefix(kind).removeprefix("-") or "paper"
+    return "", variant
 
 
 @dataclass(frozen=True)
@@ -90,9 +130,24 @@ MODEL_TITLES = {
     "eurnn-complex": "EURNN (complex)",
     "gru": "GRU",
     "lstm": "LSTM",
+    "goru-no-reset": "GORU without reset gate",
+    "goru-no-update": "GORU without update gate",
 }
 
 _MAIN_MODELS = ("goru", "eurnn-real", "eurnn-complex", "gru", "lstm")
+
+_EQUAL_MODELS = {name: dataclasses.replace(SYNTHETIC_MODELS[name], hidden_size=128) for name in _MAIN_MODELS}
+"""All with the same hidden size, as in the experiments on data but the Penn Treebank's."""
+
+_LANGUAGE_MODELS = {
+    "goru": LayerConfig(cell="goru", hidden_size=512),
+    "goru-no-reset": LayerConfig(cell="goru", hidden_size=512, reset_gate=False),
+    "goru-no-update": LayerConfig(cell="goru", hidden_size=512, update_gate=False),
+    "eurnn-real": dataclasses.replace(_EURNN, hidden_size=2048),
+    "eurnn-complex": dataclasses.replace(_EURNN, hidden_size=2048, complex=True),
+    "gru": LayerConfig(cell="gru", hidden_size=415),
+    "lstm": LayerConfig(cell="lstm", hidden_size=350),
+}
 
 _ALL_DECISIONS = (
     "RMSProp follows TensorFlow's rule: the mean square starts at one, epsilon 1e-10 is inside the root, "
@@ -100,8 +155,8 @@ _ALL_DECISIONS = (
     "The paper does not say which EURNN it ran: ours is run real and complex, tunable mesh with capacity 2.",
     "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices, biases 0, "
     "gates of the GRU and the forget gate of the LSTM 1.",
-    "The head starts uniform in +-sqrt(6 / (symbols in + outputs)), bias 0.01; "
-    "symbols are fed one-hot to every model.",
+    "Where symbols are tagged step by step (all but babi, penn_treebank and speech), the head starts uniform "
+    "in +-sqrt(6 / (symbols in + outputs)), bias 0.01; elsewhere Glorot-uniform, bias 0.",
     "goru-june2017 is GORU as first published: modReLU's bias starts at 2, tunable mesh with capacity 2.",
 )
 
@@ -185,6 +240,138 @@ _EXPERIMENTS = (
         ),
         log_loss=True,
     ),
+    Experiment(
+        name="shortest_path",
+        title="Algorithmic task: shortest path",
+        shown_in="Table: algo",
+        summary="Read a graph of nine nodes edge by edge, then say the shortest path between two of them.",
+        paper_says="Accuracy: GORU 75.0 +- 5.3, GRU 74.1 +- 4.8, EURNN 66.3 +- 3.2, LSTM 60.9 +- 4.7.",
+        settings=RunConfig(
+            experiment="shortest_path",
+            steps=0,
+            epochs=200,
+            batch=50,
+            eval_every=0,
+            optimizer=OptimizerConfig(lr=0.001),
+            task=TASKS["shortest_path"](),
+        ),
+        models=_EQUAL_MODELS,
+        variants={f"fold{k:02}": {"task.fold": k} for k in range(1, 11)},
+        in_parts=True,
+        generated={"task.data": "generated"},
+        without_files=tuple(f"fold{k:02}" for k in range(1, 11)),
+        quick={"epochs": 40},
+        quick_models=_MAIN_MODELS,
+        quick_variants=("fold01",),
+        claims=("C7",),
+        decisions=(
+            "Tokens are fed one-hot to every model; the L + 1 outputs (path, end) are read from step 76 on, "
+            "an `ans` token goes in for each node of the path.",
+            "200 epochs of 19 steps for every model; the test scores are those of the epoch with the lowest "
+            "validation loss. Mean and deviation over the ten folds.",
+            "Both accuracies are given: single symbols (most likely the paper's) and whole sequences. "
+            "Reference levels: source, some node, target, end without reading the graph, and the same with a "
+            "neighbour of the source in the middle.",
+        ),
+    ),
+    Experiment(
+        name="babi",
+        title="Episodic question answering, 20 tasks",
+        shown_in="Table: babi",
+        summary="Read a story, answer a question about it with one word.",
+        paper_says="Mean accuracy: GORU 60.4, GRU 58.2 (its column averages 60.2), LSTM 56.0, EURNN 52.9.",
+        settings=RunConfig(
+            experiment="babi",
+            steps=0,
+            epochs=100,
+            batch=32,
+            eval_every=0,
+            patience=20,
+            optimizer=OptimizerConfig(rule="adam", lr=0.001),
+            task=TASKS["babi"](),
+        ),
+        models=_EQUAL_MODELS,
+        variants={f"task{k:02}": {"task.number": k} for k in range(1, 21)},
+        in_parts=True,
+        generated={"task.data": "generated"},
+        without_files=("task01", "task05", "task06", "task17"),
+        quick={"epochs": 15, "task.questions": 400, "patience": 0},
+        quick_models=_MAIN_MODELS,
+        quick_variants=("task06", "task17"),
+        claims=("C8",),
+        decisions=(
+            "The `en` files with 1000 training questions a task; the last 100 are for validation. At most "
+            "100 epochs, stopped after 20 without a lower validation loss; the best epoch is tested.",
+            "The paper names no sizes here: 128 units in all three places, word vectors of 50, batch 32, "
+            "Adam with learning rate 0.001, for every model.",
+            "The last outputs of the RNNs over statements and question are joined into a single input of the "
+            "third RNN, as the paper words it; words and full stops are symbols, an answer is one class.",
+        ),
+    ),
+    Experiment(
+        name="penn_treebank",
+        title="Next characters of a text",
+        shown_in="Table: ptb",
+        summary="Predict a text character by character, the state carried through.",
+        paper_says="Bits per character: LSTM 1.596, GRU 1.601, GORU 1.623, EURNN 1.715; "
+        "GORU without reset gate 1.722, without update gate 1.754.",
+        settings=RunConfig(
+            experiment="penn_treebank",
+            steps=0,
+            epochs=20,
+            batch=32,
+            log_every=100,
+            eval_every=0,
+            patience=3,
+            optimizer=OptimizerConfig(lr=0.001),
+            task=TASKS["penn_treebank"](),
+        ),
+        models=_LANGUAGE_MODELS,
+        variants={"paper": {}},
+        generated={"task.data": "generated"},
+        quick={"task.characters": 100_000, "epochs": 4, "layer.hidden_size": 64, "log_every": 20},
+        quick_models=tuple(_LANGUAGE_MODELS),
+        claims=("C9", "C10"),
+        decisions=(
+            "The learning rate stays 0.001 (decay 0.9) for at most 20 epochs; a run stops after 3 epochs "
+            "without a lower validation loss, and the best epoch is tested: one rule for all models.",
+            "32 lanes of the training text, 50 steps a segment, the state carried from one to the next and "
+            "zero where an epoch begins. Validation and test text are read in one pass from a zero state.",
+            "Characters are fed one-hot; the head starts Glorot-uniform.",
+        ),
+    ),
+    Experiment(
+        name="speech",
+        title="Next frames of a speech spectrum",
+        shown_in="Table: timit",
+        summary="Predict the log-magnitude spectrum of the next 16 ms.",
+        paper_says="Mean squared error on TIMIT's test set: GORU 47.6, EURNN 51.9, GRU 57.3, LSTM 57.5.",
+        settings=RunConfig(
+            experiment="speech",
+            steps=0,
+            epochs=40,
+            batch=32,
+            eval_every=0,
+            patience=5,
+            optimizer=OptimizerConfig(rule="adam", lr=0.001),
+            task=TASKS["speech"](),
+        ),
+        models=_EQUAL_MODELS,
+        variants={"paper": {}},
+        options={"timit": {"task.data": "timit"}},
+        generated={"task.data": "generated"},
+        quick={"task.utterances": 80, "epochs": 15},
+        quick_models=_MAIN_MODELS,
+        claims=("C11",),
+        decisions=(
+            "The open corpus stands in for TIMIT (variant `timit` reads a user's own copy), so errors are "
+            "comparable between models, not with the paper's.",
+            "A frame is ln(max(|STFT|, 1e-4)) of samples in [-1, 1): Hann window of 256, hop 128, 129 bins. "
+            "The network sees it minus each bin's mean, divided by one overall deviation (training set).",
+            "The error is the mean square over frames and bins of the natural log-magnitude itself, padding "
+            "left out. At most 40 epochs, stopped after 5 without a lower validation error.",
+        ),
+    ),
 )
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _EXPERIMENTS}
@@ -235,16 +422,21 @@ def grid(
     variants: Sequence[str] = (),
     seeds: int = 1,
     quick: bool = False,
+    generated: bool = False,
 ) -> list[RunConfig]:
     """The runs of a reproduction, seed by seed so that a first complete answer comes early."""
     chosen = [experiment(name) for name in names or EXPERIMENTS]
     runs = []
     for seed in range(seeds):
         for one in chosen:
-            for setting in variants or one.variants:
-                if quick and not variants and setting != "paper":
-                    continue
-                variant = setting if not quick else "quick" if setting == "paper" else f"quick-{setting}"
-                chosen_models = models or (one.quick_models if quick else one.models)
+            kind = "quick" if quick else "generated" if generated and one.generated else ""
+            usual = {"quick": one.quick_variants, "generated": one.without_files, "": tuple(one.variants)}[
+                kind
+            ]
+            for setting in variants or usual:
+                variant = "-".join(
+                    part for part in (kind, "" if kind and setting == "paper" else setting) if part
+                )
+                chosen_models = models or (one.quick_models if quick else tuple(one.models))
                 runs += [one.config(model, variant, seed) for model in chosen_models]
     return runs
