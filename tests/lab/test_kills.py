@@ -20,7 +20,7 @@ from goru.lab.config import RunConfig
 from goru.lab.errors import RunBusyError, RunInterruptedError
 from goru.lab.runs import hold, read_metrics
 from goru.lab.train import train
-from tests.lab.small import goru, outcome, save, small
+from tests.lab.small import SMALL, goru, outcome, save, small
 
 # Children are forked from a process that has imported torch and done nothing else.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -85,7 +85,7 @@ def test_killed_at_random_moments(experiment: str, model: str, tmp_path: Path) -
 
 @pytest.mark.soak
 @pytest.mark.parametrize("model", ["goru", "eurnn-complex", "gru", "lstm"])
-@pytest.mark.parametrize("experiment", list(paper.EXPERIMENTS))
+@pytest.mark.parametrize("experiment", list(SMALL))
 def test_killed_many_times(experiment: str, model: str, tmp_path: Path) -> None:
     for round_ in range(3):
         config = small(experiment, model, steps=150, seed=round_)

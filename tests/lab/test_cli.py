@@ -1,0 +1,218 @@
+"""The commands, their help, and what they say about mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from goru.lab import paper, runs
+from goru.lab.cli import VERBS, main
+from goru.lab.runs import read_config
+from goru.lab.train import train
+from tests.lab.small import goru, outcome, save, small
+
+TINY = [
+    "--delay",
+    "6",
+    "--recall",
+    "2",
+    "--test-size",
+    "8",
+    "--steps",
+    "6",
+    "--batch",
+    "2",
+    "--hidden-size",
+    "4",
+]
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
+    monkeypatch.delenv("GORU_RUNS", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in ([], ["--help"], ["help"]):
+        assert main(argv) == 0
+        text = capsys.readouterr().out
+        for verb in VERBS:
+            assert f"goru {verb}" in text
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_help_of_every_command(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: goru {verb}")
+    assert "tests" not in text
+
+
+def test_help_of_an_experiment_lists_its_own_options(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["run", "parenthesis", "--help"])
+    text = capsys.readouterr().out
+    for option in ("--kinds", "--lr", "--hidden-size", "--seed", "--runs", "--checkpoint-seconds"):
+        assert option in text
+    assert "--placement" not in text
+    assert "(default: 5000)" in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["runn"], 'there is no command "runn"; did you mean "run"?'),
+        (["show", "copyin"], 'there is no experiment "copyin"; did you mean "copying"?'),
+        (["run", "denoize"], 'there is no experiment "denoize"; did you mean "denoise"?'),
+        (["run", "copying", "--model", "goro"], 'there is no model of copying "goro"; did you mean "goru"?'),
+        (["run", "copying", "--sed", "3"], "--seed"),
+        (["run", "copying", "--placement", "nowhere"], "start"),
+        (["run", "copying", "--steps", "many"], "--steps"),
+        (["run"], "which experiment?"),
+        (["reproduce", "parentheses"], 'did you mean "parenthesis"?'),
+        (["reproduce", "--qick"], "--quick"),
+        (["status", "--run", "x"], "--runs"),
+        (["bench", "copyng"], 'did you mean "copying"?'),
+        (["run", "--config", "c.json", "--model", "gru"], "--config names a complete configuration"),
+    ],
+)
+def test_mistakes(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    output = capsys.readouterr()
+    assert said in output.err + output.out
+    assert "Traceback" not in output.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["status"], "there are no runs in runs"),
+        (["report"], "there are no runs to report on in runs"),
+        (["run", "--config", "nowhere.json"], "cannot read nowhere.json"),
+        (["run", "copying", "--seed", "-1"], "seed should be at least 0"),
+        (["run", "copying", "--variant", "../x"], "plain folder name"),
+    ],
+)
+def test_what_is_missing(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) != 0
+    assert said in capsys.readouterr().err
+
+
+def test_ls_and_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls"]) == 0
+    text = capsys.readouterr().out
+    for name, one in paper.EXPERIMENTS.items():
+        assert name in text
+        assert main(["show", name]) == 0
+        shown = capsys.readouterr().out
+        assert one.paper_says in shown
+        for model in one.models:
+            assert f"{model}:" in shown
+        for decision in one.decisions:
+            assert decision in shown
+
+
+def test_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "copying", "--model", "gru", "--seed", "5", "--runs", "here", *TINY]) == 0
+    (directory,) = runs.find(Path("here"))
+    assert str(directory) in capsys.readouterr().out
+    config = read_config(directory)
+    assert config is not None
+    assert (config.model, config.seed, config.steps, config.layer.hidden_size) == ("gru", 5, 6, 4)
+    assert config.variant == "steps6+batch2+hidden-size4+delay6+recall2+test-size8"
+    # Again: finished. From its own file: the same run.
+    assert main(["run", "--config", str(directory / "config.json"), "--runs", "here"]) == 0
+    assert "is finished already" in capsys.readouterr().out
+    assert main(["run", "--config", str(directory / "config.json"), "--runs", "there"]) == 0
+    assert outcome(directory) == outcome(config.directory(Path("there")))
+
+
+def test_run_of_a_named_variant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "copying", "--model=gru", "--variant", "mine", "--runs", "here", *TINY]) == 0
+    assert [str(path) for path in runs.find(Path("here"))] == ["here/copying/mine/gru/seed0"]
+
+
+def test_a_failed_run_ends_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", "copying", "--model", "gru", "--runs", "here", "--lr", "3e38", *TINY]
+    assert main(arguments) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("goru: the loss became")
+
+
+def test_status(capsys: pytest.CaptureFixture[str]) -> None:
+    train(small("copying", "gru"), Path("here"))
+    failed = small("copying", "lstm", **{"optimizer.lr": 3e38})
+    with pytest.raises(Exception, match="the loss became"):
+        train(failed, Path("here"))
+    assert main(["status", "--runs", "here"]) == 0
+    text = capsys.readouterr().out
+    assert "copying/small/gru/seed0" in text
+    assert "40/40" in text
+    assert "1 of 2 runs finished" in text
+    assert "copying/small/lstm/seed0: the loss became" in text
+
+
+def test_environment_variable_for_the_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GORU_RUNS", "elsewhere")
+    assert main(["run", "copying", "--model", "gru", *TINY]) == 0
+    assert len(runs.find(Path("elsewhere"))) == 1
+
+
+def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", "parenthesis", "--models", "lstm", "--steps", "1", "--out", "numbers.json"]
+    assert main(arguments) == 0
+    (row,) = json.loads(Path("numbers.json").read_text())["timings"]
+    assert row["step_seconds"] == pytest.approx(row["data_seconds"] + row["model_seconds"])
+    assert row["data_share"] < 0.15
+    assert "lstm" in capsys.readouterr().out
+
+
+def test_reproduce_runs_a_grid_and_writes_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user runs it, but for the size; the second time everything is skipped."""
+    finished = small("copying", "gru", steps=20)
+    train(finished, tmp_path / "runs")
+    shrunk = [small("copying", model, steps=20) for model in ("gru", "lstm")]
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: shrunk)
+    assert main(["reproduce", "copying", "--runs", "runs", "--jobs", "2"]) == 0
+    assert [run.directory(Path("runs")) for run in shrunk] == runs.find(Path("runs"))
+    page = Path("runs/report/index.html").read_text()
+    assert "GRU" in page
+    assert "LSTM" in page
+    before = outcome(shrunk[1].directory(Path("runs")))
+    monkeypatch.setattr("goru.lab.engine._Worker", None)  # nothing may be started
+    assert main(["reproduce", "copying", "--runs", "runs"]) == 0
+    assert outcome(shrunk[1].directory(Path("runs"))) == before
+
+
+def test_reproduce_names_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = small("copying", "gru", steps=20), small("copying", "lstm", **{"optimizer.lr": 3e38})
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [bad, good])
+    assert main(["reproduce", "copying", "--runs", "runs"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("goru: failed: copying/small/lstm/seed0: the loss became")
+    assert outcome(good.directory(Path("runs")))["result"]["step"] == 20
+
+
+def test_as_a_command(tmp_path: Path) -> None:
+    """`python -m goru.lab`, in a process of its own."""
+    done = goru(
+        "run", "--config", save(small("denoise", "gru"), tmp_path / "c.json"), "--runs", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "finished denoise/small/gru/seed0  step 40/40" in done.stdout
+
+
+def test_the_library_does_not_know_the_laboratory() -> None:
+    import subprocess
+    import sys
+
+    code = "import goru, sys; print(sorted(m for m in sys.modules if m.startswith('goru.lab')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
