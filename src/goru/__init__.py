@@ -1,6 +1,6 @@
 """Gated orthogonal recurrent units for PyTorch: `goru.GORU` takes the place of `torch.nn.GRU`."""
 
-from importlib.metadata import version
+from importlib.metadata import version as _version
 
 from . import gates
 from .activation import modrelu
@@ -9,7 +9,7 @@ from .layers.eurnn import EURNN, EURNNCell
 from .layers.goru import GORU, GORUCell
 from .layers.parameter_groups import parameter_groups
 
-__version__ = version("goru")
+__version__ = _version("goru")
 
 __all__ = [
     "EURNN",

@@ -80,9 +80,9 @@ def goru_forward(
         blocks[..., :H].zero_()
         flat = blocks.view(n * B, width)[:, H:]
         if b_gates is None:
-            torch.mm(steps.reshape(n * B, -1), weight_ih.T, out=flat)
+            torch.mm(steps.reshape(n * B, x.shape[2]), weight_ih.T, out=flat)
         else:
-            torch.addmm(b_gates, steps.reshape(n * B, -1), weight_ih.T, out=flat)
+            torch.addmm(b_gates, steps.reshape(n * B, x.shape[2]), weight_ih.T, out=flat)
         products = blocks[..., : (gates + 1) * H].unbind(0)
         gated = blocks[..., H : (gates + 1) * H].unbind(0)
         vs = blocks[..., :H].unbind(0)
@@ -165,11 +165,11 @@ def goru_backward(
                 g = products[i] @ recurrent
             else:
                 g.mul_(keeps[i]).addmm_(products[i], recurrent)
-        flat, flat_x = D.view(n * B, width), steps.reshape(n * B, -1)
+        flat, flat_x = D.view(n * B, width), steps.reshape(n * B, x.shape[2])
         drecurrent.addmm_(flat[:, : (gates + 1) * H].T, before.view(n * B, H))
         dweight_ih.addmm_(flat[:, H:].T, flat_x)
         if needs_x:
-            torch.mm(flat[:, H:], weight_ih, out=dx[chunk].view(n * B, -1))
+            torch.mm(flat[:, H:], weight_ih, out=dx[chunk].view(n * B, x.shape[2]))
         if dbias is not None:
             dbias[:-H] += flat[:, H:-H].sum(0)
             dbias[-H:] += (flat[:, -H:] * saved[chunk].view(n * B, width)[:, -H:].sign()).sum(0)
@@ -333,9 +333,9 @@ def eurnn_backward(
         else:
             dtransition += rotations.gradient(rotations.apply(flat_before.T), flat.T)
         from_x = torch.cat([flat.real, flat.imag], 1) if mesh.complex else flat
-        dweight_ih.addmm_(from_x.T, steps.reshape(n * B, -1))
+        dweight_ih.addmm_(from_x.T, steps.reshape(n * B, x.shape[2]))
         if needs_x:
-            torch.mm(from_x, weight_ih, out=dx[chunk].view(n * B, -1))
+            torch.mm(from_x, weight_ih, out=dx[chunk].view(n * B, x.shape[2]))
         if dbias is not None:
             outward = phase.conj() * D
             dbias += (outward.real if mesh.complex else outward).sum((0, 1))

@@ -120,7 +120,8 @@ class RecurrentLayer(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= dropout <= 1:  # type: ignore[operator]
+        self.dropout = float(dropout)  # a TypeError where nn.GRU has one
+        if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= self.dropout <= 1:
             raise ValueError(
                 "dropout should be a number in range [0, 1] representing the probability of an element being "
                 f"zeroed, got {dropout!r}"
@@ -144,7 +145,6 @@ class RecurrentLayer(nn.Module):
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
-        self.dropout = float(dropout)
         self.bidirectional = bool(bidirectional)
         self.backend = None if backend is None else dispatch.check_name(backend, "backend")
         self._matrices = MatrixMemory()
@@ -209,11 +209,12 @@ class RecurrentLayer(nn.Module):
     def orthogonality_error(self) -> float:
         """max |U^H U - I| over all layers and directions."""
         with torch.no_grad():
-            return max(
+            errors = [
                 orthogonality_error(self.orthogonal_matrix(layer, bool(reverse)))
                 for layer in range(self.num_layers)
                 for reverse in range(self.num_directions)
-            )
+            ]
+            return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max would pass over a NaN
 
     def _choose(self, weight: Tensor) -> dispatch.Choice:
         return dispatch.choose(self.backend, weight.device, weight.dtype)
@@ -453,4 +454,4 @@ def _autocast_enabled(x: Tensor) -> bool:
 
 def _check_floating(dtype: torch.dtype | None) -> None:
     if dtype is not None and not dtype.is_floating_point:
-        raise ValueError(f"parameters are real floating point numbers, got dtype={dtype}")
+        raise RuntimeError(f"parameters are real floating point numbers, got dtype={dtype}")
