@@ -22,7 +22,14 @@ import goru
 
 from . import agreement, compare, memory
 from .contenders import (
-    SHAPES, Shape, backends, floor_step, forward_step, inputs, layer, training_step,
+    SHAPES,
+    Shape,
+    backends,
+    floor_step,
+    forward_step,
+    inputs,
+    layer,
+    training_step,
 )  # fmt: skip
 from .timing import interleaved
 
@@ -59,7 +66,11 @@ def forward(rounds: int) -> Rows:
 def _ratios(times: dict[str, float], floor: str) -> dict[str, float]:
     """Of our fastest backend: how many times faster than the peers, and how many times the floor."""
     best = times[backends()[-1]]
-    return {"vs GRU": times["nn.GRU"] / best, "vs LSTM": times["nn.LSTM"] / best, "vs floor": best / times[floor]}
+    return {
+        "vs GRU": times["nn.GRU"] / best,
+        "vs LSTM": times["nn.LSTM"] / best,
+        "vs floor": best / times[floor],
+    }
 
 
 def _means(rows: Rows) -> dict[str, float]:
@@ -121,7 +132,10 @@ def mesh(rounds: int) -> Rows:
             module.zero_grad()
             module.orthogonal_matrix().backward(grad)
 
-        steps: dict[str, Callable[[], None]] = {"build": build, "step": training_step(module, inputs(shape), 1024)}
+        steps: dict[str, Callable[[], None]] = {
+            "build": build,
+            "step": training_step(module, inputs(shape), 1024),
+        }
         times = interleaved(steps, max(3, rounds // 3))
         rest = times["step"] - times["build"]
         rows.append(

@@ -29,7 +29,7 @@ def check() -> list[str]:
 
 
 def _results(kind: str, backend: str, dtype: torch.dtype) -> dict[str, Tensor]:
-    T, B, I, H = 23, 5, 7, 37  # noqa: E741
+    T, B, I, H = 23, 5, 7, 37
     torch.manual_seed(0)
     if kind == "GORU":
         layer = goru.GORU(I, H, backend=backend, dtype=torch.float64)

@@ -40,7 +40,12 @@ def revisions(other: str, rounds: int, threads: int) -> list[dict[str, Any]]:
     """Median milliseconds of this tree and of `other` (built in a temporary work tree) and their ratio."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "other"
-        subprocess.run(["git", "worktree", "add", "--detach", str(tree), other], cwd=ROOT, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "worktree", "add", "--detach", str(tree), other],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        )
         try:
             # Installed beside this one, without dependencies: torch is the same for both.
             site = Path(folder) / "site"

@@ -22,7 +22,7 @@ class Shape:
     name: str
     T: int
     B: int
-    I: int  # noqa: E741
+    I: int
     H: int
 
     def __str__(self) -> str:

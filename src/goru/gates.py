@@ -48,7 +48,9 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
     """
     gated = [(name, part) for name, part in module.named_modules() if isinstance(part, GORU | nn.GRU)]
     if not gated:
-        raise TypeError(f"record needs a GORU or a torch.nn.GRU, or a module that holds one, got {type(module).__name__}")
+        raise TypeError(
+            f"record needs a GORU or a torch.nn.GRU, or a module that holds one, got {type(module).__name__}"
+        )
     records: list[GateRecord] = []
     handles = []
     try:

@@ -124,13 +124,9 @@ class Mesh:
 def _pairs(kind: str, size: int, capacity: int | None) -> tuple[tuple[tuple[int, int], ...], ...]:
     if kind == "tunable":
         assert capacity is not None
-        return tuple(
-            tuple((p, p + 1) for p in range(layer % 2, size - 1, 2)) for layer in range(capacity)
-        )
+        return tuple(tuple((p, p + 1) for p in range(layer % 2, size - 1, 2)) for layer in range(capacity))
     distances = [1 << k for k in reversed(range((size - 1).bit_length()))]
-    return tuple(
-        tuple((j, j + d) for j in range(size - d) if (j // d) % 2 == 0) for d in distances
-    )
+    return tuple(tuple((j, j + d) for j in range(size - d) if (j // d) % 2 == 0) for d in distances)
 
 
 @cache

@@ -14,9 +14,7 @@ LAYERS = {
     "GORU, no update gate": lambda: goru.GORU(
         3, 5, bidirectional=True, update_gate=False, dtype=torch.float64, backend="manual"
     ),
-    "EURNN real": lambda: goru.EURNN(
-        3, 5, bidirectional=True, complex=False, dtype=torch.float64, backend="manual"
-    ),
+    "EURNN real": lambda: goru.EURNN(3, 5, bidirectional=True, complex=False, dtype=torch.float64, backend="manual"),
     "EURNN complex": lambda: goru.EURNN(3, 5, bidirectional=True, dtype=torch.float64, backend="manual"),
 }
 

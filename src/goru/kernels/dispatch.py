@@ -1,9 +1,9 @@
 """Which implementation runs: argument > `use_backend` > GORU_BACKEND > automatic.
 
-    reference   the equations in plain torch, differentiated by autograd, also twice
-    manual      hand-derived backward pass in torch: any device, no compiler
-    native      C++ kernels: CPU, float32 and float64
-    auto        native where it can run, else manual
+reference   the equations in plain torch, differentiated by autograd, also twice
+manual      hand-derived backward pass in torch: any device, no compiler
+native      C++ kernels: CPU, float32 and float64
+auto        native where it can run, else manual
 """
 
 from __future__ import annotations
@@ -124,9 +124,7 @@ def goru(
     """output (T, B, H) and h_n (B, H) of one layer in one direction; letters as in operators.py."""
     if backend == "reference":
         with _full_precision(x):
-            return reference.goru(
-                x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse
-            )
+            return reference.goru(x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse)
     save = _needs_gradient(x, h0, weight_ih, weight_hh, bias, u)
     output, h_n, _ = operators.goru(
         x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse, save, backend

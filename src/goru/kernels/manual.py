@@ -22,7 +22,14 @@ from ..rotations import Mesh
 from .lengths import valid_steps
 from .manual_mesh import Rotations, mesh_matrix, mesh_matrix_backward
 
-__all__ = ["eurnn_backward", "eurnn_forward", "goru_backward", "goru_forward", "mesh_matrix", "mesh_matrix_backward"]
+__all__ = [
+    "eurnn_backward",
+    "eurnn_forward",
+    "goru_backward",
+    "goru_forward",
+    "mesh_matrix",
+    "mesh_matrix_backward",
+]
 
 CHUNK_ELEMENTS = 1 << 20  # of the widest buffer of a chunk: a few MB stay in the cache between the passes over them
 

@@ -16,7 +16,8 @@ Legend: T steps, B batch, I input, H hidden, K blocks saved by GORU.
   saved (T, B, K H), only with save: for `manual` blocks v = u @ h, then r, then z where the gates are on, then the
   candidate c; `native` saves less (csrc/goru_forward.h).
   EURNN's transition is u (H, H) or the angles of the mesh (1-D), by which is cheaper; complex if h0 is. There weight_ih
-  is (2H, I), output the real part, and saved the pre-activation (T, B, H); a real EURNN saves nothing.
+  is (2H, I), output the real part, and saved the pre-activation (T, B, H), in the backend's own order; a real EURNN
+  saves nothing.
 An optional result that does not exist is an empty tensor.
 """
 
@@ -44,7 +45,14 @@ def mesh_matrix(angles: Tensor, kind: str, size: int, capacity: int | None, comp
 
 @torch.library.custom_op("goru::mesh_matrix_backward", mutates_args=())
 def mesh_matrix_backward(
-    grad: Tensor, u: Tensor, angles: Tensor, kind: str, size: int, capacity: int | None, complex: bool, backend: str
+    grad: Tensor,
+    u: Tensor,
+    angles: Tensor,
+    kind: str,
+    size: int,
+    capacity: int | None,
+    complex: bool,
+    backend: str,
 ) -> Tensor:
     return BACKENDS[backend].mesh_matrix_backward(grad, u, angles, Mesh(kind, size, capacity, complex))
 
@@ -222,15 +230,30 @@ def eurnn_backward(
     """Gradients of x (empty unless needs_x), h0, weight_ih, bias, transition."""
     mesh = Mesh(kind, h0.shape[1], capacity, h0.is_complex())
     return BACKENDS[backend].eurnn_backward(
-        grad_output, grad_h_n, x, h0, weight_ih, bias, transition, lengths, output, saved, mesh, reverse, needs_x
+        grad_output,
+        grad_h_n,
+        x,
+        h0,
+        weight_ih,
+        bias,
+        transition,
+        lengths,
+        output,
+        saved,
+        mesh,
+        reverse,
+        needs_x,
     )
 
 
 @eurnn.register_fake
 def _(x, h0, weight_ih, bias, transition, lengths, kind, capacity, reverse, save, backend):
     T, B, H = x.shape[0], x.shape[1], h0.shape[1]
-    saved = h0.new_empty((T, B, H) if save and h0.is_complex() else (0,))
-    return x.new_empty((T, B, H)), h0.new_empty((B, H)), saved
+    saved = (T, B, H) if h0.is_complex() else (0,)
+    if backend == "native":
+        mesh = Mesh(kind, H, capacity, h0.is_complex())
+        saved = native.eurnn_saved_shape(T, B, mesh, transition.dim() == 1, x.dtype)
+    return x.new_empty((T, B, H)), h0.new_empty((B, H)), h0.new_empty(saved if save else (0,))
 
 
 @eurnn_backward.register_fake

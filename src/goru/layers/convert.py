@@ -52,7 +52,7 @@ def from_gru(gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **o
     if not isinstance(gru, nn.GRU):
         raise TypeError(f"from_gru needs a torch.nn.GRU, got {type(gru).__name__}")
     H = gru.hidden_size
-    weight = gru.weight_ih_l0
+    weight: Tensor = gru.all_weights[0][0]
     layer = GORU(
         gru.input_size, H, gru.num_layers, gru.bias, gru.batch_first, gru.dropout, gru.bidirectional,
         mesh=mesh, capacity=capacity, device=weight.device, dtype=weight.dtype, **options,

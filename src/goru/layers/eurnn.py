@@ -1,6 +1,6 @@
 """EURNN: a recurrent layer without gates, whose transition is orthogonal or unitary (Jing et al. 2016).
 
-    h_t = modReLU(U h_{t-1} + W_x x_t, b)
+h_t = modReLU(U h_{t-1} + W_x x_t, b)
 """
 
 from __future__ import annotations
@@ -120,7 +120,17 @@ class EURNN(RecurrentLayer):
         check_sizes(input_size, hidden_size, bias)
         unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
         super().__init__(
-            unit, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
+            unit,
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            backend,
+            device,
+            dtype,
         )
         self.complex = complex
 

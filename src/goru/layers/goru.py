@@ -1,9 +1,9 @@
 """GORU: a GRU whose candidate path is orthogonal.
 
-    r_t = sigmoid(W_r h_{t-1} + W_rx x_t + b_r)
-    z_t = sigmoid(W_z h_{t-1} + W_zx x_t + b_z)
-    c_t = modReLU(W_x x_t + r_t * (U h_{t-1}), b_h)
-    h_t = z_t * h_{t-1} + (1 - z_t) * c_t
+r_t = sigmoid(W_r h_{t-1} + W_rx x_t + b_r)
+z_t = sigmoid(W_z h_{t-1} + W_zx x_t + b_z)
+c_t = modReLU(W_x x_t + r_t * (U h_{t-1}), b_h)
+h_t = z_t * h_{t-1} + (1 - z_t) * c_t
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class GORU(RecurrentLayer):
 
     Arguments as in nn.GRU, and by keyword only:
         mesh: how the rotations are laid out, "fft" or "tunable".
-        capacity: number of layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every rotation.
+        capacity: layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every rotation.
         reset_gate, update_gate: False leaves the gate out (r = 1, z = 0).
         init: "published" (b_h = 0.01) or "june2017" (b_h = 2), see docs.
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
@@ -151,7 +151,17 @@ class GORU(RecurrentLayer):
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
         super().__init__(
-            unit, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
+            unit,
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            backend,
+            device,
+            dtype,
         )
         self.reset_gate = reset_gate
         self.update_gate = update_gate
@@ -162,7 +172,7 @@ class GORU(RecurrentLayer):
         """A GORU that starts from a trained nn.GRU: its gates are copied, U is the rotation nearest to its W_hn.
 
         With `mesh="tunable", capacity=hidden_size` U is that rotation exactly, any other mesh is fitted to it.
-        `layer.conversion` tells, per layer and direction, the residual of U and the biases that a GORU has no place for.
+        `layer.conversion` tells, per layer and direction, the residual of U and the biases that have no place.
         """
         from .convert import from_gru  # convert builds on this module
 

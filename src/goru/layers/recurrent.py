@@ -190,7 +190,13 @@ class RecurrentLayer(nn.Module):
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
-        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        defaults = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+        }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
         parts.append(self.unit.describe())
         if self.backend is not None:
@@ -241,9 +247,7 @@ class RecurrentLayer(nn.Module):
         batched = input.dim() == 3
         if hx is not None and hx.dim() != input.dim():
             kind = "batched 3-D" if batched else "unbatched 2-D"
-            raise RuntimeError(
-                f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor"
-            )
+            raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
         if not batched:
             input = input.unsqueeze(1)
             hx = None if hx is None else hx.unsqueeze(1)
@@ -273,7 +277,7 @@ class RecurrentLayer(nn.Module):
         """All layers and directions over x (T, B, I)."""
         first = self._parameters_of(0, False)["weight_ih"]
         self._check_input(x, first)
-        T, B, _ = x.shape
+        B = x.shape[1]
         self._check_state(hx, B, x)
         if x.dtype != first.dtype:  # only under autocast
             x = x.to(first.dtype)
@@ -417,9 +421,7 @@ class RecurrentCell(nn.Module):
         parameters = self._named()
         weight = parameters["weight_ih"]
         if x.shape[1] != self.input_size:
-            raise RuntimeError(
-                f"input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}"
-            )
+            raise RuntimeError(f"input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}")
         autocast = _autocast_enabled(x)
         if x.dtype != weight.dtype and not autocast:
             raise RuntimeError(f"{name}: input must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
@@ -433,9 +435,7 @@ class RecurrentCell(nn.Module):
                     f"hidden has inconsistent hidden_size: got {h0.shape[1]}, expected {self.hidden_size}"
                 )
             if h0.shape[0] != x.shape[0]:
-                raise RuntimeError(
-                    f"Input batch size {x.shape[0]} doesn't match hidden batch size {h0.shape[0]}"
-                )
+                raise RuntimeError(f"Input batch size {x.shape[0]} doesn't match hidden batch size {h0.shape[0]}")
             if h0.dtype != state_dtype and not autocast:
                 raise RuntimeError(f"{name}: hx must have dtype {state_dtype}, got {h0.dtype}")
         backend = self._choose(weight).backend
