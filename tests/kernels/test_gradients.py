@@ -59,8 +59,8 @@ def test_second_derivatives_of_the_reference(kind: Kind):
     H = 3
     layer = lively(kind.layer(2, H, backend="reference", dtype=F64))
     call, values = functional(layer)
-    x = draw(2, 2, 2).requires_grad_()
-    hx = draw(1, 2, H, seed=2, dtype=kind.state_dtype(F64)).requires_grad_()
+    x = draw(2, 1, 2).requires_grad_()
+    hx = draw(1, 1, H, seed=2, dtype=kind.state_dtype(F64)).requires_grad_()
     assert torch.autograd.gradgradcheck(call, (x, hx, *values))
 
 
