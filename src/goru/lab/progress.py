@@ -23,6 +23,7 @@ class Progress:
     last_step: int | None = None
     loss: float | None = None
     test_loss: float | None = None
+    """On the test set, or on the validation set as long as only that is scored."""
     test_accuracy: float | None = None
     baseline: float | None = None
     seconds: float | None = None
@@ -61,6 +62,9 @@ def read(path: Path) -> Progress:
         state = "failed"
     else:
         state = "stopped" if known else "waiting"
+    for score in ("loss", "accuracy"):  # where the test set waits for the end, validation scores are shown
+        if f"valid_{score}" in known:
+            known.setdefault(f"test_{score}", known[f"valid_{score}"])
     fields = ("step", "last_step", "loss", "test_loss", "test_accuracy", "baseline", "seconds", "steps_per_s")
     return Progress(
         state=state,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 
 from goru.lab import paper
 from goru.lab.report.records import Group, Record, Spread, spread
@@ -18,6 +19,9 @@ REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN = "reproduced", "partly", "not reproduc
 
 HUNDREDS = 1000
 """"Within hundreds of iterations": fewer than this."""
+BABI_TASKS = 20
+BPC_MARGIN = 0.05
+"""Bits per character: closer is close, further ahead is well ahead (in the paper: 0.03 and 0.09)."""
 GATE_MARGIN = 0.05
 """The gate peaks on noise when its mean share there is higher by at least this."""
 
@@ -87,9 +91,7 @@ def _better(a: Spread, b: Spread) -> bool:
 def _c1(f: _Facts) -> list[Statement]:
     return [
         Statement("GORU solves it", f.solved("goru"), f.shares("goru")),
-        Statement(
-            "neither GRU nor LSTM does", not f.solved("gru") and not f.solved("lstm"), f.shares("gru", "lstm")
-        ),
+        Statement("neither GRU nor LSTM does", not f.solved("gru") and not f.solved("lstm"), f.shares("gru", "lstm")),
         Statement(
             "GRU and LSTM stay at the baseline",
             f.at_baseline("gru") and f.at_baseline("lstm"),
@@ -104,8 +106,7 @@ def _c2(f: _Facts) -> list[Statement]:
     first = {m: [run.first_step_below(threshold) for run in f.runs(m)] for m in models}
     quick = [m for m in models if all(step is not None and step < HUNDREDS for step in first[m])]
     told = "; ".join(
-        f"{paper.title(m)}: {', '.join('never' if s is None else f'step {s}' for s in first[m])}"
-        for m in models
+        f"{paper.title(m)}: {', '.join('never' if s is None else f'step {s}' for s in first[m])}" for m in models
     )
     return [
         Statement("an EURNN solves it", any(f.solved(m) for m in models), f.shares(*models)),
@@ -170,11 +171,105 @@ def _c6(f: _Facts) -> list[Statement]:
             Statement(
                 f"the update gate of {paper.title(model)} peaks on noise",
                 noise.mean - brackets.mean >= GATE_MARGIN,
-                f"share of units above {figures[0]['gate_threshold']}: "
-                f"{noise} on noise, {brackets} on brackets",
+                f"share of units above {figures[0]['gate_threshold']}: {noise} on noise, {brackets} on brackets",
             )
         )
     return statements
+
+
+def _c7(f: _Facts) -> list[Statement]:
+    """The spread is that over the folds."""
+    others = ("gru", "lstm", "eurnn-real", "eurnn-complex")
+    accuracy = {m: spread([100 * (run.score("test_accuracy") or 0.0) for run in f.runs(m)]) for m in ("goru", *others)}
+    told = ", ".join(f"{paper.title(m)} {value}" for m, value in accuracy.items())
+    return [
+        Statement(
+            "GORU has the highest mean accuracy",
+            all(accuracy["goru"].mean > accuracy[m].mean for m in others),
+            told,
+        ),
+        Statement(
+            "by more than the spread over the folds",
+            all(_better(accuracy[m], accuracy["goru"]) for m in others),
+            told,
+        ),
+    ]
+
+
+def _c8(f: _Facts) -> list[Statement]:
+    """A model's number is the mean over the 20 tasks, one for each seed that has them all."""
+    others = ("gru", "lstm", "eurnn-real", "eurnn-complex")
+    means = {}
+    for model in ("goru", *others):
+        by_seed: dict[int, dict[str, float]] = {}
+        for run in f.runs(model):
+            by_seed.setdefault(run.config.seed, {})[run.config.variant] = 100 * (run.score("test_accuracy") or 0.0)
+        complete = [fmean(tasks.values()) for tasks in by_seed.values() if len(tasks) == BABI_TASKS]
+        if not complete:
+            raise _MissingError(f"all {BABI_TASKS} tasks of {paper.title(model)}")
+        means[model] = spread(complete)
+    told = ", ".join(f"{paper.title(m)} {value}" for m, value in means.items())
+    return [
+        Statement(
+            "GORU has the highest mean over the tasks",
+            all(means["goru"].mean > means[m].mean for m in others),
+            told,
+        ),
+        Statement(
+            "by more than the spread over the seeds",
+            all(_better(means[m], means["goru"]) for m in others),
+            told,
+        ),
+    ]
+
+
+def _bpc(f: _Facts, model: str) -> Spread:
+    return spread([run.score("test_bpc") or 0.0 for run in f.runs(model)])
+
+
+def _c9(f: _Facts) -> list[Statement]:
+    goru, gated = _bpc(f, "goru"), {m: _bpc(f, m) for m in ("lstm", "gru")}
+    eurnn = {m: _bpc(f, m) for m in ("eurnn-real", "eurnn-complex")}
+    told = ", ".join(f"{paper.title(m)} {v}" for m, v in {"goru": goru, **gated, **eurnn}.items())
+    return [
+        Statement(
+            f"GORU is at least {BPC_MARGIN} bits per character ahead of both EURNNs",
+            all(value.mean - goru.mean >= BPC_MARGIN for value in eurnn.values()),
+            told,
+        ),
+        Statement(
+            f"GORU is within {BPC_MARGIN} of LSTM and GRU, or ahead",
+            all(goru.mean - value.mean <= BPC_MARGIN for value in gated.values()),
+            told,
+        ),
+    ]
+
+
+def _c10(f: _Facts) -> list[Statement]:
+    goru = _bpc(f, "goru")
+    return [
+        Statement(f"without the {gate} gate it is worse", _better(goru, without), f"GORU {goru}, without {without}")
+        for gate, without in (("reset", _bpc(f, "goru-no-reset")), ("update", _bpc(f, "goru-no-update")))
+    ]
+
+
+def _c11(f: _Facts) -> list[Statement]:
+    models = ("goru", "gru", "lstm", "eurnn-real", "eurnn-complex")
+    errors = {m: f.loss(m) for m in models}
+    told = ", ".join(f"{paper.title(m)} {value}" for m, value in errors.items())
+    eurnn = min((errors["eurnn-real"], errors["eurnn-complex"]), key=lambda value: value.mean)
+    return [
+        Statement(
+            "GORU has the lowest test error",
+            all(_better(errors["goru"], errors[m]) for m in models[1:]),
+            told,
+        ),
+        Statement(
+            "an EURNN comes second",
+            all(_better(eurnn, errors[m]) for m in ("gru", "lstm")),
+            told,
+        ),
+    ]
 
 
 _RULES: dict[str, Callable[[_Facts], list[Statement]]] = {
@@ -184,6 +279,11 @@ _RULES: dict[str, Callable[[_Facts], list[Statement]]] = {
     "C4": _c4,
     "C5": _c5,
     "C6": _c6,
+    "C7": _c7,
+    "C8": _c8,
+    "C9": _c9,
+    "C10": _c10,
+    "C11": _c11,
 }
 
 
@@ -200,9 +300,7 @@ def judge(claim: paper.Claim, group: Group) -> Verdict:
         status = PARTLY if statements[0].holds else NOT_REPRODUCED
     seeds = {len(group.finished(model)) for model in facts.used}
     few = min(seeds)
-    note = (
-        "one seed" if seeds == {1} else f"{few} seeds" if len(seeds) == 1 else f"{few} to {max(seeds)} seeds"
-    )
+    note = "one seed" if seeds == {1} else f"{few} seeds" if len(seeds) == 1 else f"{few} to {max(seeds)} seeds"
     return Verdict(claim, group.variant, status, statements, note)
 
 
@@ -210,8 +308,14 @@ def judge_all(groups: list[Group]) -> list[Verdict]:
     """Every claim on every group that it is about; an open verdict where there are no runs at all."""
     verdicts = []
     for claim in paper.CLAIMS.values():
-        about = [g for g in groups if g.experiment == claim.experiment and claim.name in _RULES]
+        about = [g for g in groups if g.experiment == claim.experiment and _judged(g)]
         verdicts += [judge(claim, group) for group in about]
         if not about:
             verdicts.append(Verdict(claim, "", OPEN, note="not run"))
     return verdicts
+
+
+def _judged(group: Group) -> bool:
+    """Claims about a data set are not judged on generated data."""
+    generated = paper.EXPERIMENTS[group.experiment].generated
+    return not generated or not paper.split_variant(group.variant)[0]

@@ -22,6 +22,8 @@ COLOURS = {
     "eurnn-complex": "#0072b2",
     "gru": "#009e73",
     "lstm": "#cc79a7",
+    "goru-no-reset": "#999999",
+    "goru-no-update": "#333333",
 }
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "goru",
@@ -78,7 +80,8 @@ def losses(group: Group, along: str = "steps") -> Figure:
             axes.set_ylim(0, 1.6 * group.baseline)
         axes.set_xlim(left=0)
         axes.set_xlabel("iterations" if along == "steps" else "minutes of training")
-        axes.set_ylabel("test loss" + (" (log scale)" if one.log_loss else ""))
+        held_out = "validation" if one.settings.eval_every == 0 else "test"
+        axes.set_ylabel(f"{held_out} loss" + (" (log scale)" if one.log_loss else ""))
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         suffix = "" if along == "steps" else "-time"
         return _finish(f"{group.name}{suffix}", f"{one.title} ({group.variant})", canvas)
@@ -90,6 +93,51 @@ def _band(curves: list[Curve], along: str) -> tuple[np.ndarray, np.ndarray, np.n
     values = np.array([curve.losses[:count] for curve in curves])
     x = np.array([getattr(curve, along)[:count] for curve in curves], dtype=float).mean(0)
     return x, values.min(0), values.mean(0), values.max(0)
+
+
+def spectra(group: Group) -> Figure | None:
+    """A spectrum, GORU's prediction of it (or the first model's that has one) and the error."""
+    with_spectrum = [
+        record
+        for model in ("goru", *group.models)
+        for record in group.models.get(model, [])
+        if record.figure and "spectrum_truth" in record.figure
+    ]
+    if not with_spectrum:
+        return None
+    record = with_spectrum[0]
+    assert record.figure is not None
+    truth = np.array(record.figure["spectrum_truth"])
+    prediction = np.array(record.figure["spectrum_prediction"])
+    seconds = len(truth) * record.figure["spectrum_seconds_a_frame"]
+    kilohertz = record.figure["spectrum_highest_hertz"] / 1000
+    low, high = float(truth.min()), float(truth.max())
+    widest = float(np.abs(prediction - truth).max())
+    panels = (
+        ("truth", truth, "magma", low, high),
+        (f"{paper.title(record.config.model)}'s prediction", prediction, "magma", low, high),
+        ("prediction - truth", prediction - truth, "coolwarm", -widest, widest),
+    )
+    with mpl.rc_context(_STYLE):
+        canvas = Canvas(figsize=(8.0, 6.6))
+        rows = canvas.subplots(3, 1, sharex=True)
+        for axes, (title, values, colours, bottom, top) in zip(rows, panels, strict=True):
+            axes.grid(False)
+            image = axes.imshow(
+                values.T,
+                origin="lower",
+                aspect="auto",
+                cmap=colours,
+                vmin=bottom,
+                vmax=top,
+                extent=(0, seconds, 0, kilohertz),
+                interpolation="nearest",
+            )
+            axes.set_title(title, fontsize=10, loc="left")
+            axes.set_ylabel("kHz")
+            canvas.colorbar(image, ax=axes, pad=0.02)
+        rows[-1].set_xlabel("seconds")
+        return _finish(f"{group.name}-spectrum", "Log-magnitude spectrum of a test utterance", canvas)
 
 
 def gates(group: Group) -> Figure | None:

@@ -56,10 +56,12 @@ class Record:
 
     @cached_property
     def test(self) -> Curve:
-        lines = [line for line in self.metrics if "test_loss" in line]
+        """The held-out loss along training: the test set's, or the validation set's where that is watched."""
+        watched = "test_loss" if "test_loss" in self.metrics[0] else "valid_loss"
+        lines = [line for line in self.metrics if watched in line]
         return Curve(
             [line["step"] for line in lines],
-            [line["test_loss"] for line in lines],
+            [line[watched] for line in lines],
             [line["seconds"] for line in lines],
         )
 
@@ -74,9 +76,7 @@ class Record:
 
     def first_step_below(self, loss: float) -> int | None:
         """The first evaluation with a test loss below `loss`."""
-        return next(
-            (s for s, value in zip(self.test.steps, self.test.losses, strict=True) if value < loss), None
-        )
+        return next((s for s, value in zip(self.test.steps, self.test.losses, strict=True) if value < loss), None)
 
     @property
     def mean_test_loss(self) -> float:
@@ -138,7 +138,8 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
             continue
         if record is not None:
             c = record.config
-            group = groups.setdefault((c.experiment, c.variant), Group(c.experiment, c.variant))
+            name = _group_variant(c)
+            group = groups.setdefault((c.experiment, name), Group(c.experiment, name))
             group.models.setdefault(c.model, []).append(record)
     ordered = [groups[key] for key in sorted(groups, key=_order)]
     for group in ordered:
@@ -148,6 +149,13 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
         group.models.clear()
         group.models.update(models)
     return ordered, problems
+
+
+def _group_variant(config: RunConfig) -> str:
+    """The variant under which a run is shown: the parts of one result (folds, tasks) come together."""
+    one = paper.EXPERIMENTS[config.experiment]
+    kind, setting = paper.split_variant(config.variant)
+    return (kind or "paper") if one.in_parts and setting in one.variants else config.variant
 
 
 def _order(key: tuple[str, str]) -> tuple[float, int, str]:

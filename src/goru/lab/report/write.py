@@ -13,7 +13,7 @@ from goru.lab import paper
 from goru.lab.config import flat
 from goru.lab.display import duration
 from goru.lab.errors import LabError
-from goru.lab.report import claims, figures, tables
+from goru.lab.report import claims, comparisons, figures, tables
 from goru.lab.report.figures import Figure
 from goru.lab.report.records import Group, Record, load
 from goru.lab.report.tables import Table
@@ -35,7 +35,7 @@ def write(runs: Path, out: Path) -> Written:
         raise LabError(f"there are no runs to report on in {runs}{told}; start some: goru reproduce --quick")
     verdicts = claims.judge_all(groups)
     sections = [_section(group, verdicts) for group in groups]
-    all_tables = [section["table"] for section in sections] + [tables.claims(verdicts)]
+    all_tables = [table for section in sections for table in section["tables"]] + [tables.claims(verdicts)]
     try:
         out.mkdir(parents=True, exist_ok=True)
         for section in sections:
@@ -53,21 +53,18 @@ def write(runs: Path, out: Path) -> Written:
 
 
 def _section(group: Group, verdicts: list[claims.Verdict]) -> dict[str, Any]:
-    drawn: list[Figure | None] = [
-        figures.losses(group),
-        figures.losses(group, along="seconds"),
-        figures.gates(group),
-    ]
+    drawn: list[Figure | None] = [figures.gates(group), figures.spectra(group)]
+    if group.experiment != "babi":  # the curves of different tasks have nothing in common
+        drawn = [figures.losses(group), figures.losses(group, along="seconds"), *drawn]
     one = paper.EXPERIMENTS[group.experiment]
     records = [record for some in group.models.values() for record in some]
     return {
         "group": group,
         "experiment": one,
-        "table": tables.results(group),
+        "data": comparisons.data_title(group),
+        "tables": comparisons.tables(group) if comparisons.has_comparison(group) else [tables.results(group)],
         "figures": [figure for figure in drawn if figure is not None],
-        "verdicts": [
-            v for v in verdicts if v.claim.experiment == group.experiment and v.variant == group.variant
-        ],
+        "verdicts": [v for v in verdicts if v.claim.experiment == group.experiment and v.variant == group.variant],
         "settings": _settings(records[0]),
         "decisions": paper.decisions(group.experiment),
         "machines": sorted({_machine(record) for record in records}),
@@ -99,12 +96,10 @@ def _machine(record: Record) -> str:
 def _markdown(sections: list[dict[str, Any]], claims_table: Table, problems: list[str]) -> str:
     parts = ["# The GORU paper, reproduced\n", tables.markdown(claims_table)]
     for section in sections:
-        parts.append(tables.markdown(section["table"]))
+        parts += [tables.markdown(table) for table in section["tables"]]
         parts += [f"![{figure.title}]({figure.name}.png)\n" for figure in section["figures"]]
         for verdict in section["verdicts"]:
-            parts.append(
-                f"**{verdict.claim.name}: {verdict.status}.** {verdict.claim.text} ({verdict.note})\n"
-            )
+            parts.append(f"**{verdict.claim.name}: {verdict.status}.** {verdict.claim.text} ({verdict.note})\n")
             lines = [f"- {'yes' if s.holds else 'no'}: {s.text} ({s.evidence})" for s in verdict.statements]
             parts.append("\n".join(lines) + "\n")
     parts += [f"Left out: {problem}\n" for problem in problems]
