@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 from contextlib import contextmanager
-from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ DTYPES = {torch.float32: 0, torch.float64: 1}
 class Shape(Structure):
     """As in arguments.h."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         *((name, c_int64) for name in ("steps", "batch", "inputs", "hidden", "reset", "update", "reverse", "modrelu")),
         *((name, c_int64) for name in ("first", "last", "threads")),
         ("order", c_void_p),
@@ -46,10 +46,32 @@ GoruBackward = _structure(
 )
 
 
+def _plain(name: str, **fields: Any) -> type[Structure]:
+    return type(name, (Structure,), {"_fields_": list(fields.items())})
+
+
+MeshArguments = _plain(
+    "MeshArguments", size=c_int64, rotations=c_int64, p=c_void_p, q=c_void_p, coefficients=c_void_p, phases=c_void_p
+)
+MeshMatrixArguments = _plain(
+    "MeshMatrixArguments", mesh=MeshArguments, threads=c_int64, slices=c_int64, angles=c_int64, u=c_void_p,
+    grad=c_void_p, scratch=c_void_p, sums=c_void_p,
+)  # fmt: skip
+EurnnArguments = _plain(
+    "EurnnArguments", shape=Shape, mesh=MeshArguments, x=c_void_p, weight=c_void_p, bias=c_void_p, state=c_void_p,
+    output=c_void_p, saved=c_void_p, scratch=c_void_p, grad_output=c_void_p, h0=c_void_p, grad_step=c_int64,
+    grad_row=c_int64, depth=c_int64, gradients=c_void_p, inputs=c_void_p, sums=c_void_p, weights=c_void_p,
+    grad_x=c_void_p,
+)  # fmt: skip
+RotationSizes = _plain(
+    "RotationSizes", lanes=c_int64, eurnn_scratch=c_int64, matrix_scratch=c_int64, columns=c_int64
+)
+
+
 class GoruSizes(Structure):
     """As in table.h."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         (name, c_int64)
         for name in (
             "packed", "packed_backward", "packed_input", "chunk_row", "through_row", "weights", "bias", "block_rows",
@@ -96,6 +118,11 @@ def load() -> ctypes.CDLL | str:
         "goru_goru_pack_input": [c_int, c_int, c_void_p, c_int64, c_int64, c_void_p],
         "goru_goru_forward": [c_int, c_void_p],
         "goru_goru_backward": [c_int, c_void_p],
+        "goru_rotation_sizes": [c_int, c_int, c_int64, c_int64, c_int64, c_void_p],
+        "goru_mesh_matrix": [c_int, c_int, c_void_p],
+        "goru_mesh_matrix_backward": [c_int, c_int, c_void_p],
+        "goru_eurnn_forward": [c_int, c_int, c_void_p],
+        "goru_eurnn_backward": [c_int, c_int, c_void_p],
     }.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None
@@ -163,5 +190,3 @@ def release() -> None:
     if not isinstance(library := load(), str):
         library.goru_release()
 
-
-__all__ = ["DTYPES", "GoruBackward", "GoruForward", "GoruSizes", "Shape", "byref", "get", "load", "pooled_empty"]

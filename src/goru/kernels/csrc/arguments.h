@@ -35,3 +35,38 @@ struct GoruBackward {
   void* bias;     // (blocks of rows, H padded): gradient of b_h
   void* grad_x;   // or null
 };
+
+struct MeshArguments {
+  int64_t size, rotations;
+  const int32_t *p, *q;       // the pair of each rotation, layer by layer
+  const void* coefficients;   // see rotations.h
+  const void* phases;         // cos and sin of omega, or null
+};
+
+struct MeshMatrixArguments {
+  MeshArguments mesh;
+  int64_t threads, slices, angles;
+  void* u;
+  const void* grad;
+  void* scratch;  // for each thread
+  void* sums;     // (slices, angles)
+};
+
+// EURNN by rotations. Rows sit in lanes, `lanes` at a time.
+struct EurnnArguments {
+  Shape shape;
+  MeshArguments mesh;
+  const void *x, *weight, *bias;  // weight (H, I), or (2H, I) with the imaginary rows last
+  void* state;                    // (B, H): forward h0, at the end h_n; backward dL/dh_n, at the end dL/dh0
+  void* output;                   // (T, B, H), real
+  void* saved;                    // pre-activations, [t][block of lanes][component][unit][lane], or null
+  void* scratch;                  // for each thread
+  // backward
+  const void *grad_output, *h0;
+  int64_t grad_step, grad_row;
+  int64_t depth;   // capacity of the chunk buffers: blocks of lanes, all steps together
+  void *gradients, *inputs;  // the chunk buffers, see lane_products.h
+  void* sums;      // (blocks of lanes, angles + H): gradients of angles and bias
+  void* weights;   // (components * H, I): gradient of the weight
+  void* grad_x;    // or null
+};

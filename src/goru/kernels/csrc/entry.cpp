@@ -14,14 +14,15 @@ namespace {
 struct Level {
   const char* name;
   const GoruTables* goru;
+  const RotationTables* rotations;
 };
 
 // From the plainest to the widest.
 const Level levels[] = {
-    {"generic", &goru_tables_generic},
+    {"generic", &goru_tables_generic, &rotation_tables_generic},
 #if defined(__x86_64__)
-    {"avx2", &goru_tables_avx2},
-    {"avx512", &goru_tables_avx512},
+    {"avx2", &goru_tables_avx2, &rotation_tables_avx2},
+    {"avx512", &goru_tables_avx512, &rotation_tables_avx512},
 #endif
 };
 constexpr int kLevels = sizeof levels / sizeof levels[0];
@@ -38,6 +39,8 @@ bool can_run(const char* name) {
 }
 
 int chosen = 0;
+
+const RotationTable& rotations(int dtype, int complex) { return levels[chosen].rotations->of[dtype][complex]; }
 
 const GoruTable& goru(int dtype, int64_t gates) { return levels[chosen].goru->of[dtype][gates]; }
 
@@ -71,4 +74,21 @@ GORU_API void goru_goru_forward(int dtype, const GoruForward* f) {
 }
 GORU_API void goru_goru_backward(int dtype, const GoruBackward* b) {
   goru(dtype, b->shape.reset + 2 * b->shape.update).backward(b);
+}
+
+GORU_API void goru_rotation_sizes(int dtype, int complex, int64_t inputs, int64_t hidden, int64_t count,
+                                  RotationSizes* sizes) {
+  rotations(dtype, complex).sizes(inputs, hidden, count, sizes);
+}
+GORU_API void goru_mesh_matrix(int dtype, int complex, const MeshMatrixArguments* a) {
+  rotations(dtype, complex).matrix(a);
+}
+GORU_API void goru_mesh_matrix_backward(int dtype, int complex, const MeshMatrixArguments* a) {
+  rotations(dtype, complex).matrix_backward(a);
+}
+GORU_API void goru_eurnn_forward(int dtype, int complex, const EurnnArguments* a) {
+  rotations(dtype, complex).eurnn_forward(a);
+}
+GORU_API void goru_eurnn_backward(int dtype, int complex, const EurnnArguments* a) {
+  rotations(dtype, complex).eurnn_backward(a);
 }

@@ -26,12 +26,31 @@ struct GoruTables {
   GoruTable of[2][4];  // by dtype (float32, float64) and gates (reset + 2 * update)
 };
 
+// In elements, for each thread: scratch of the EURNN and of the mesh matrix. `columns` are built at a time.
+struct RotationSizes {
+  int64_t lanes, eurnn_scratch, matrix_scratch, columns;
+};
+
+struct RotationTable {
+  void (*sizes)(int64_t inputs, int64_t hidden, int64_t rotations, RotationSizes* sizes);
+  void (*matrix)(const MeshMatrixArguments*);
+  void (*matrix_backward)(const MeshMatrixArguments*);
+  void (*eurnn_forward)(const EurnnArguments*);
+  void (*eurnn_backward)(const EurnnArguments*);
+};
+
+struct RotationTables {
+  RotationTable of[2][2];  // by dtype and complex
+};
+
 #define GORU_JOIN_(a, b) a##_##b
 #define GORU_JOIN(a, b) GORU_JOIN_(a, b)
 // The name of a table at the level that is being compiled.
 #define LEVEL_TABLE(name) GORU_JOIN(name, GORU_LEVEL)
 
-#define GORU_DECLARE(level) extern __attribute__((visibility("hidden"))) const GoruTables goru_tables_##level;
+#define GORU_DECLARE(level)                                                            \
+  extern __attribute__((visibility("hidden"))) const GoruTables goru_tables_##level; \
+  extern __attribute__((visibility("hidden"))) const RotationTables rotation_tables_##level;
 GORU_DECLARE(generic)
 #if defined(__x86_64__)
 GORU_DECLARE(avx2)

@@ -1,0 +1,84 @@
+"""What the native operators have in common: checked arguments, ragged batches, threads and chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+CALL_FLOPS = 4e9  # most work in one call of the library: a fraction of a second
+THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
+
+def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The tensor, dense; an error in words if it is not what the kernels would read."""
+    if tensor.device.type != "cpu":
+        raise RuntimeError(f"the native backend needs {name} on the CPU, got a tensor on {tensor.device}")
+    if tensor.dtype != dtype:
+        raise RuntimeError(f"the native backend needs {name} of dtype {dtype}, got {tensor.dtype}")
+    if tuple(tensor.shape) != shape:
+        raise RuntimeError(f"the native backend needs {name} of shape {shape}, got {tuple(tensor.shape)}")
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def dense_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
+    """A (T, B, N) tensor whose last dimension is dense, and its strides of T and B; expanded ones stay small."""
+    tensor = tensor.detach()
+    if tensor.stride(2) == 1 or tensor.shape[2] == 1 or tensor.numel() == 0:
+        return tensor, tensor.stride(0), tensor.stride(1)
+    kept = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride()[:2])]
+    dense = kept.contiguous()
+    step, row = (0 if stride == 0 else s for stride, s in zip(tensor.stride()[:2], dense.stride()[:2], strict=True))
+    return dense, step, row
+
+
+def rows(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, int, int]:
+    check(name, tensor[:0] if len(shape) == tensor.dim() else tensor, (0, *shape[1:]), dtype)
+    if tensor.shape[0] != shape[0]:
+        raise RuntimeError(f"the native backend needs {name} of shape {shape}, got {tuple(tensor.shape)}")
+    return dense_rows(tensor)
+
+
+class Ragged:
+    """Rows by falling length, and for each time how many of them have it; empty when there are no lengths."""
+
+    def __init__(self, lengths: Tensor | None, steps: int, batch: int) -> None:
+        self.order = self.active = None
+        if lengths is None or batch == 0:
+            return
+        lengths = check("lengths", lengths, (batch,), torch.int64)
+        low, high = (int(v) for v in torch.aminmax(lengths))
+        if low < 1 or high > steps:
+            raise RuntimeError(f"lengths must lie between 1 and the {steps} steps of the input, got {low} to {high}")
+        if low == steps:
+            return
+        self.order = torch.argsort(lengths, descending=True, stable=True)
+        ends = torch.bincount(lengths, minlength=steps + 1)
+        self.active = batch - torch.cumsum(ends, 0)[:steps]
+
+    def pointers(self) -> tuple[int | None, int | None]:
+        return (None, None) if self.order is None or self.active is None else (
+            self.order.data_ptr(), self.active.data_ptr()
+        )  # fmt: skip
+
+
+def last_state(output: Tensor, lengths: Tensor | None, reverse: bool) -> Tensor:
+    """h_n from the output: a row's last step, or in the reverse direction the first one."""
+    if reverse:
+        return output[0].clone()
+    if lengths is None:
+        return output[-1].clone()
+    return output[lengths - 1, torch.arange(output.shape[1])]
+
+
+def worth_threads(flops: float, blocks: int) -> int:
+    return max(1, min(torch.get_num_threads(), blocks, int(flops / THREAD_FLOPS)))
+
+
+def chunks(steps: int, size: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, steps, size):
+        yield first, min(first + size, steps)
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,91 @@
+"""Building U from its angles on the native kernels, and the gradient of the angles. Arguments as in operators.py."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from ..rotations import Mesh
+from . import library
+from .library import DTYPES, MeshArguments, MeshMatrixArguments, RotationSizes, scratch
+from .native_arguments import check, pointer, worth_threads
+
+SLICES = 8  # of the columns of U: the gradient's order of summation, whatever the number of threads
+
+
+class Coefficients:
+    """What the rotations of a mesh multiply by; keeps the memory that `arguments` points to."""
+
+    def __init__(self, angles: Tensor, mesh: Mesh) -> None:
+        dtype = angles.dtype
+        if dtype not in DTYPES:
+            raise RuntimeError(f"the native backend knows float32 and float64, got angles of {dtype}")
+        angles = check("angles", angles, (mesh.num_angles,), dtype)
+        self.code, self.mesh = DTYPES[dtype], mesh
+        self.rotations = mesh.num_rotations if mesh.num_angles else 0
+        theta, phi, omega = mesh.split(angles)
+        c, s = torch.cos(theta), torch.sin(theta)
+        self.phases = None
+        if mesh.complex:
+            e, f = torch.cos(phi), torch.sin(phi)
+            self.values = torch.stack([c, s, e * s, f * s, e * c, f * c], 1).contiguous()
+            if mesh.num_angles == 0:
+                omega = angles.new_zeros(mesh.size)
+            self.phases = torch.stack([torch.cos(omega), torch.sin(omega)], 1).contiguous()
+        else:
+            self.values = torch.stack([c, s], 1).contiguous()
+        self.p, self.q = _pairs(mesh.kind, mesh.size, mesh.capacity)
+        self.arguments = MeshArguments(
+            mesh.size, self.rotations, self.p.data_ptr(), self.q.data_ptr(), self.values.data_ptr(),
+            pointer(self.phases),
+        )  # fmt: skip
+
+    def sizes(self, inputs: int = 0) -> RotationSizes:
+        sizes = RotationSizes()
+        library.get().goru_rotation_sizes(
+            self.code, self.mesh.complex, inputs, self.mesh.size, self.rotations, byref(sizes)
+        )
+        return sizes
+
+
+@cache
+def _pairs(kind: str, size: int, capacity: int | None) -> tuple[Tensor, Tensor]:
+    flat = [pair for layer in Mesh(kind, size, capacity).pairs for pair in layer]
+    p, q = torch.tensor(flat, dtype=torch.int32).reshape(-1, 2).T.contiguous()
+    return p, q
+
+
+def mesh_matrix(angles: Tensor, mesh: Mesh) -> Tensor:
+    coefficients = Coefficients(angles, mesh)
+    u = torch.empty((mesh.size, mesh.size), dtype=_dtype(angles.dtype, mesh))
+    _run("goru_mesh_matrix", coefficients, u, None, None, angles.dtype.itemsize)
+    return u
+
+
+def mesh_matrix_backward(grad: Tensor, u: Tensor, angles: Tensor, mesh: Mesh) -> Tensor:
+    coefficients = Coefficients(angles, mesh)
+    square, dtype = (mesh.size, mesh.size), _dtype(angles.dtype, mesh)
+    grad, u = check("grad", grad, square, dtype), check("u", u, square, dtype)
+    if mesh.num_angles == 0:
+        return torch.zeros_like(angles)
+    sums = torch.zeros((SLICES, mesh.num_angles), dtype=angles.dtype)
+    _run("goru_mesh_matrix_backward", coefficients, u, grad, sums, angles.dtype.itemsize)
+    return sums.sum(0)
+
+
+def _dtype(real: torch.dtype, mesh: Mesh) -> torch.dtype:
+    return real.to_complex() if mesh.complex else real
+
+
+def _run(name: str, k: Coefficients, u: Tensor, grad: Tensor | None, sums: Tensor | None, itemsize: int) -> None:
+    sizes = k.sizes()
+    flops = 6.0 * k.rotations * k.mesh.size * (1 + 3 * k.mesh.complex)
+    threads = worth_threads(flops, -(-k.mesh.size // sizes.columns))
+    with scratch({"state": sizes.matrix_scratch * threads}, itemsize) as memory:
+        call = MeshMatrixArguments(
+            k.arguments, threads, SLICES, k.mesh.num_angles, u.data_ptr(), pointer(grad), memory["state"], pointer(sums)
+        )
+        getattr(library.get(), name)(k.code, k.mesh.complex, byref(call))
