@@ -16,7 +16,7 @@ from tests import oracle
 from tests.specimens import BY_NAME, Kind, arrays, assert_close, draw, lively, rounding
 
 F64 = torch.float64
-T, B, I, H = 5, 3, 4, 6  # noqa: E741
+T, B, I, H = 5, 3, 4, 6
 SIGNALS = ("reset", "update", "candidate", "state")
 ALLOWED = rounding(F64, 2 * T, 2 * H + I)
 
@@ -56,9 +56,7 @@ def test_goru_signals_equal_the_oracle(kind: Kind, num_layers: int, bidirectiona
             value = getattr(item, signal)
             assert value.shape == (T, B, H)
             assert_close(value, oracle_signals(steps[number], signal), ALLOWED, f"{signal} {number}")
-    assert_close(
-        torch.cat([item.state for item in records[-D:]], -1), output, ALLOWED, "states of the top layer"
-    )
+    assert_close(torch.cat([item.state for item in records[-D:]], -1), output, ALLOWED, "states of the top layer")
 
 
 @pytest.mark.parametrize("form", ["lengths", "packed", "unsorted"])
@@ -75,9 +73,7 @@ def test_goru_with_sequences_of_different_lengths(form: str):
             layer(pack_sequence(sequences, enforce_sorted=form == "packed"))
     for number, item in enumerate(records):
         for signal in SIGNALS:
-            assert_close(
-                getattr(item, signal), oracle_signals(steps[number], signal), ALLOWED, f"{signal} {number}"
-            )
+            assert_close(getattr(item, signal), oracle_signals(steps[number], signal), ALLOWED, f"{signal} {number}")
 
 
 @pytest.mark.parametrize(("gate", "value"), [("reset", 1.0), ("update", 0.0)])
@@ -124,9 +120,7 @@ def test_gru_signals_equal_the_equations(bias: bool, num_layers: int, bidirectio
         for d, suffix in enumerate(["", "_reverse"][:D]):
             expected = gru_by_hand(gru, k, suffix, below, hx[k * D + d])
             for signal in SIGNALS:
-                assert_close(
-                    getattr(records[k * D + d], signal), expected[signal], ALLOWED, f"{signal} {k}{suffix}"
-                )
+                assert_close(getattr(records[k * D + d], signal), expected[signal], ALLOWED, f"{signal} {k}{suffix}")
             states.append(expected["state"])
         below = torch.cat(states, -1)
     assert_close(output.transpose(0, 1) if batch_first else output, below, ALLOWED, "torch's own output")
@@ -198,6 +192,17 @@ def test_recording_ends_when_the_block_raises():
         raise KeyError
     layer(draw(T, B, I))
     assert records[0].update is None
+
+
+def test_one_recording_inside_another():
+    layer = lively(goru.GORU(I, H, dtype=F64))
+    with record(layer) as outer:
+        with record(layer) as inner:
+            first, _ = layer(draw(T, B, I))
+        assert_close(outer[0].state, first, ALLOWED)
+        second, _ = layer(draw(T, B, I, seed=8))
+    assert_close(inner[0].state, first, ALLOWED)
+    assert_close(outer[0].state, second, ALLOWED)
 
 
 def test_the_newest_pass_is_the_one_recorded():

@@ -82,7 +82,7 @@ def results(layer: nn.Module, kind: Kind, x: Tensor, hx: Tensor, lengths: Tensor
 
 def compare(kind: Kind, dtype: torch.dtype, tolerance: float, **shape: Any) -> None:
     """The manual backend against the reference, in one shape: T, B, I, H and options of the layer."""
-    T, B, I, H = (shape.pop(letter) for letter in "TBIH")  # noqa: E741
+    T, B, I, H = (shape.pop(letter) for letter in "TBIH")
     more = shape
     lengths = more.pop("lengths", None)
     strided = more.pop("strided", False)
@@ -178,6 +178,21 @@ def test_a_state_of_zero_gives_finite_gradients(name: str, backend: str):
     gradients = torch.autograd.grad(output.sum() + h_n.real.sum(), [x, *layer.parameters()])
     for gradient in gradients:
         assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+@pytest.mark.parametrize("backend", ["reference", "manual", "auto"])
+@pytest.mark.parametrize("name", ["goru-no-gates", "eurnn", "eurnn-real"])
+@pytest.mark.parametrize(("dtype", "exponent"), [(F32, -63), (F64, -511)])
+def test_the_edge_of_what_counts_as_zero(name: str, backend: str, dtype: torch.dtype, exponent: int):
+    """|a| below the square root of the smallest normal number, exactly 2^exponent, is 0; at it a counts."""
+    layer: Any = BY_NAME[name].layer(1, 1, backend=backend, dtype=dtype)
+    with torch.no_grad():
+        layer.weight_ih_l0.zero_()
+        layer.weight_ih_l0[0] = 1
+        layer.bias_l0.fill_(1)
+    edge = 2.0**exponent
+    a = torch.tensor([0.999 * edge, -0.999 * edge, edge, -edge, 2 * edge], dtype=dtype)
+    assert layer(a.view(1, 5, 1))[0].flatten().tolist() == [0.0, 0.0, 1.0, -1.0, 1.0]
 
 
 @pytest.mark.parametrize("backend", ["reference", "manual", "auto"])

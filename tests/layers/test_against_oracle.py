@@ -13,7 +13,7 @@ from tests.specimens import BY_NAME, KINDS, Kind, arrays, assert_close, draw, li
 
 BACKENDS = ["reference", "manual"]
 SIZES = [1, 2, 3, 5, 8]
-T, B, I = 6, 3, 4  # noqa: E741  (I is the input size everywhere)
+T, B, I = 6, 3, 4
 F64 = torch.float64
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -76,9 +76,7 @@ def test_sequences_of_different_lengths(kind: Kind, backend: str, form: str):
     layer = lively(kind.layer(I, H, num_layers=K, bidirectional=True, backend=backend, dtype=F64))
     sequences = [draw(n, I, seed=n + 10 * i) for i, n in enumerate(lengths)]
     hx = state(kind, K * D, len(lengths), H)
-    outputs, h_n, _ = oracle.run(
-        kind.network(H, K, True), arrays(layer), [s.numpy() for s in sequences], hx.numpy()
-    )
+    outputs, h_n, _ = oracle.run(kind.network(H, K, True), arrays(layer), [s.numpy() for s in sequences], hx.numpy())
     expected = pad_sequence([torch.from_numpy(o) for o in outputs])
     if form == "lengths":
         output, last = layer(pad_sequence(sequences, padding_value=7.0), hx, lengths=torch.tensor(lengths))

@@ -15,7 +15,7 @@ import goru
 from tests.specimens import KINDS, PLAIN, Kind, assert_close, draw, lively, rounding
 
 F64 = torch.float64
-T, B, I, H = 5, 3, 4, 6  # noqa: E741
+T, B, I, H = 5, 3, 4, 6
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 plain_kinds = pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.name)

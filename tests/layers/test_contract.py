@@ -16,7 +16,7 @@ import goru
 from tests.specimens import PLAIN, Kind, assert_close, draw, lively, rounding
 
 F32, F64 = torch.float32, torch.float64
-I, H = 3, 4  # noqa: E741
+I, H = 3, 4
 
 plain_kinds = pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.name)
 layers = pytest.mark.parametrize("cls", [goru.GORU, goru.EURNN])
@@ -134,6 +134,33 @@ def test_constructor_takes_the_positions_of_gru(cls):
 
 
 @plain_kinds
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_first": True}, {"bidirectional": True}, {"num_layers": 2, "batch_first": True}]
+)
+def test_results_lie_in_memory_as_those_of_gru(kind: Kind, options):
+    """So that a view() which works on nn.GRU's output works on ours."""
+    x = torch.zeros(5, 2, I)
+    theirs, their_h = nn.GRU(I, H, **options)(x)
+    ours, our_h = kind.layer(I, H, **options)(x)
+    assert ours.stride() == theirs.stride()
+    assert our_h.is_contiguous() == their_h.is_contiguous()
+
+
+@plain_kinds
+@pytest.mark.parametrize("backend", ["auto", "reference", "manual"])
+def test_nan_stays_in_its_row_and_after_its_step(kind: Kind, backend: str):
+    layer = lively(kind.layer(I, H, backend=backend))
+    x = draw(5, 3, I, dtype=F32)
+    clean = layer(x)[0]
+    x[2, 1, 0] = math.nan
+    output, h_n = layer(x)
+    assert output[2:, 1].isnan().all()
+    assert h_n[0, 1].isnan().all()
+    output[2:, 1] = clean[2:, 1] = 0
+    assert_close(output, clean, rounding(F32, 5, 2 * H + I))
+
+
+@plain_kinds
 def test_inputs_are_left_alone(kind: Kind):
     layer = lively(kind.layer(I, H))
     x, hx = draw(5, 2, I, dtype=F32), draw(1, 2, H, dtype=kind.state_dtype(F32))
@@ -162,9 +189,7 @@ def test_writing_into_a_result_does_not_change_the_next(kind: Kind):
 
 def packed(features: int = I, dtype: torch.dtype = F32, enforce_sorted: bool = True) -> PackedSequence:
     lengths = (3, 2) if enforce_sorted else (2, 3)
-    return pack_sequence(
-        [torch.zeros(n, features, dtype=dtype) for n in lengths], enforce_sorted=enforce_sorted
-    )
+    return pack_sequence([torch.zeros(n, features, dtype=dtype) for n in lengths], enforce_sorted=enforce_sorted)
 
 
 WIDE = {F32: F64, torch.complex64: torch.complex128}

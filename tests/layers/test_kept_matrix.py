@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.specimens import BY_NAME, PLAIN, Kind, assert_close, draw, lively
 
 F64 = torch.float64
-I, H = 3, 4  # noqa: E741
+I, H = 3, 4
 
 plain_kinds = pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.name)
 
@@ -98,3 +98,22 @@ def test_inference_then_training(kind: Kind):
         layer(x)
     for name, gradient in gradients(layer, x).items():
         assert_close(gradient, expected[name], 1e-13, name)
+
+
+@plain_kinds
+@pytest.mark.parametrize("backend", ["auto", "manual", "reference"])
+def test_inference_then_training_with_frozen_angles(kind: Kind, backend: str):
+    """U needs no gradient then, but the weights do: what inference_mode kept must not be saved for backward."""
+    layer = lively(kind.layer(I, H, backend=backend, dtype=F64))
+    layer.angles_l0.requires_grad_(False)
+    x = draw(5, 2, I)
+    expected = gradients(layer, x)
+    assert expected.pop("angles_l0") is None
+    fresh = kind.layer(I, H, backend=backend, dtype=F64)
+    fresh.load_state_dict(layer.state_dict())
+    fresh.angles_l0.requires_grad_(False)
+    with torch.inference_mode():
+        fresh(x)
+    actual = gradients(fresh, x)
+    for name, gradient in expected.items():
+        assert_close(actual[name], gradient, 1e-13, name)

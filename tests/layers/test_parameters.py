@@ -18,7 +18,7 @@ from tests.oracle import number_of_angles
 from tests.specimens import KINDS, PLAIN, Kind, assert_close, draw, lively
 
 F32, F64 = torch.float32, torch.float64
-I, H = 3, 4  # noqa: E741
+I, H = 3, 4
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 plain_kinds = pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.name)

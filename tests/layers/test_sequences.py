@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import (
 from tests.specimens import BY_NAME, KINDS, Kind, assert_close, draw, lively, rounding
 
 F64 = torch.float64
-I, H = 3, 5  # noqa: E741
+I, H = 3, 5
 SOME = [BY_NAME[name] for name in ("goru", "goru-tunable", "goru-no-update", "eurnn", "eurnn-real-fft")]
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -39,17 +39,13 @@ def part(layer: nn.Module, kind: Kind, k: int, suffix: str, input_size: int, bac
     """Layer k of one direction alone, as a one-way layer of its own."""
     single = kind.layer(input_size, H, backend=backend, dtype=F64)
     name = f"_l{k}{suffix}"
-    single.load_state_dict(
-        {n.removesuffix(name) + "_l0": v for n, v in layer.state_dict().items() if n.endswith(name)}
-    )
+    single.load_state_dict({n.removesuffix(name) + "_l0": v for n, v in layer.state_dict().items() if n.endswith(name)})
     return single
 
 
 @backends
 @some_kinds
-@pytest.mark.parametrize(
-    "lengths", [[4, 4, 2, 1], [1, 4, 2, 4], [1, 1, 1, 1], [3, 3, 3, 3], [1, 2, 3, 5]], ids=str
-)
+@pytest.mark.parametrize("lengths", [[4, 4, 2, 1], [1, 4, 2, 4], [1, 1, 1, 1], [3, 3, 3, 3], [1, 2, 3, 5]], ids=str)
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one-way", "both-ways"])
 def test_packed_and_lengths_against_one_sequence_at_a_time(kind: Kind, backend: str, lengths, bidirectional):
     D = 2 if bidirectional else 1
@@ -61,10 +57,7 @@ def test_packed_and_lengths_against_one_sequence_at_a_time(kind: Kind, backend: 
     inputs = [*sequences, hx, *layer.parameters()]
 
     def with_gradients(outputs: list[Tensor], h_n: Tensor) -> list[Tensor]:
-        loss = (
-            sum((o * w).sum() for o, w in zip(outputs, weight, strict=True))
-            + (h_n * weight_h.conj()).sum().real
-        )
+        loss = sum((o * w).sum() for o, w in zip(outputs, weight, strict=True)) + (h_n * weight_h.conj()).sum().real
         return [*outputs, h_n, *torch.autograd.grad(loss, inputs)]
 
     singles = [layer(s, hx[:, i]) for i, s in enumerate(sequences)]

@@ -15,7 +15,7 @@ import goru
 from tests.specimens import BY_NAME, KINDS, PLAIN, Kind, assert_close, draw, lively, rounding
 
 F32, F64 = torch.float32, torch.float64
-I, H = 3, 4  # noqa: E741
+I, H = 3, 4
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 plain_kinds = pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.name)
@@ -155,6 +155,26 @@ def test_changing_a_parameter_between_forward_and_backward_is_noticed(kind: Kind
             layer.weight_hh_l0.add_(1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@backends
+@plain_kinds
+def test_changing_the_output_in_place_never_gives_a_wrong_gradient(kind: Kind, backend: str):
+    """relu_, += and their like: the gradient is right, or torch says that a saved tensor was modified."""
+    layer = lively(kind.layer(I, H, backend=backend, dtype=F64))
+    x = draw(5, 2, I)
+    (layer(x)[0] * 2.0).square().sum().backward()
+    expected = {name: p.grad.clone() for name, p in layer.named_parameters()}
+    layer.zero_grad()
+    try:
+        layer(x)[0].mul_(2.0).square().sum().backward()
+    except RuntimeError as error:
+        assert backend != "reference"
+        if "modified by an inplace operation" not in str(error):
+            raise
+    else:
+        for name, p in layer.named_parameters():
+            assert_close(p.grad, expected[name], 1e-12, name)
 
 
 @backends
