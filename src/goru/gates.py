@@ -53,6 +53,7 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
         )
     records: list[GateRecord] = []
     handles = []
+    listeners = []
     try:
         for name, part in gated:
             directions = 2 if part.bidirectional else 1
@@ -63,15 +64,16 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
             ]
             records += own
             if isinstance(part, GORU):
-                part._gate_listener = _goru_listener(part, own)
+                listener = _goru_listener(part, own)
+                part._gate_listeners.append(listener)
+                listeners.append((part, listener))
             handles.append(part.register_forward_hook(_hook(own), with_kwargs=True))
         yield records
     finally:
         for handle in handles:
             handle.remove()
-        for _, part in gated:
-            if isinstance(part, GORU):
-                part._gate_listener = None
+        for part, listener in listeners:
+            part._gate_listeners.remove(listener)
 
 
 def _goru_listener(part: GORU, own: list[GateRecord]):

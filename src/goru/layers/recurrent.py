@@ -75,8 +75,10 @@ class MatrixMemory:
         kept = self.kept.get(key)
         if kept is not None and kept[1] == backend and kept[0].dtype == angles.dtype and torch.equal(kept[0], angles):
             return kept[2]
-        u = build_matrix(angles, mesh, backend)
-        self.kept[key] = (angles.detach().clone(), backend, u)
+        # An inference tensor could not be saved for a backward pass that comes later, with frozen angles.
+        with torch.inference_mode(False), torch.no_grad():
+            u = build_matrix(angles, mesh, backend)
+            self.kept[key] = (angles.detach().clone(), backend, u)
         return u
 
     def __getstate__(self) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class RecurrentLayer(nn.Module):
         self.bidirectional = bool(bidirectional)
         self.backend = None if backend is None else dispatch.check_name(backend, "backend")
         self._matrices = MatrixMemory()
-        self._gate_listener: Callable[..., None] | None = None
+        self._gate_listeners: list[Callable[..., None]] = []
         self._names = tuple(unit.shapes(input_size))
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size * self.num_directions
@@ -295,8 +297,8 @@ class RecurrentLayer(nn.Module):
             for direction, suffix in enumerate(self._suffixes(layer)):
                 parameters = self._parameters_of(layer, bool(direction))
                 h0 = hx[len(states)]
-                if self._gate_listener is not None:
-                    self._gate_listener(len(states), x, h0, parameters, lengths, bool(direction))
+                for listen in self._gate_listeners:
+                    listen(len(states), x, h0, parameters, lengths, bool(direction))
 
                 def matrix(angles: Tensor = parameters["angles"], key: str = suffix) -> Tensor:
                     return self._matrices.matrix(key, angles, self.unit.mesh, backend)
