@@ -1,0 +1,107 @@
+"""Questions about stories: numbering, splits, the three-RNN reader, learning."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from goru.lab.models import QuestionReader
+from goru.lab.tasks.babi import Babi, BabiProblem
+from tests.lab.real_data import needs
+from tests.lab.tasks.learning import fit, network_of, scores
+
+
+@pytest.fixture(scope="module")
+def generated() -> BabiProblem:
+    return Babi(data="generated", number=6, questions=200).problem(0, 32)
+
+
+def test_sets(generated: BabiProblem) -> None:
+    assert generated.about()["questions"] == {"train": 180, "valid": 20, "test": 200}
+    assert generated.answers == {"no": 0, "yes": 1}
+    assert generated.baseline() == pytest.approx(math.log(2), abs=0.01)
+    assert generated.steps_per_epoch == 6
+
+
+def test_a_batch_is_the_questions_it_says(generated: BabiProblem) -> None:
+    names = list(generated.words)
+    batch = generated.batch(3)
+    for b in range(len(batch.answers)):
+        told = [names[k] for k in batch.statements[: batch.statement_lengths[b], b]]
+        asked = [names[k] for k in batch.question[: batch.question_lengths[b], b]]
+        assert told[-1] == "."
+        assert asked[0] == "is"
+        assert asked[-1] == "?"
+        person = asked[1]
+        last = len(told) - 1 - told[::-1].index(person)
+        where = told[told.index(".", last) - 1]
+        assert (where == asked[-2]) == bool(batch.answers[b])
+
+
+def test_every_question_once_in_an_epoch(generated: BabiProblem) -> None:
+    sizes = [len(generated.batch(step).answers) for step in range(6)]
+    assert sorted(sizes) == [20, 32, 32, 32, 32, 32]
+    assert torch.equal(generated.batch(2).statements, generated.batch(2).statements)
+    assert not torch.equal(generated.batch(2).answers, generated.batch(8).answers)
+
+
+@pytest.mark.parametrize("cell", ["goru", "gru", "lstm", "eurnn-real", "eurnn-complex"])
+def test_padding_does_not_matter(generated: BabiProblem, cell: str) -> None:
+    """A question gets the same answer alone and in a batch with longer ones."""
+    network = network_of(generated, cell).eval()
+    batch = generated.batch(0)
+    with torch.no_grad():
+        together = network(*batch[:4])
+        for b in (0, 5):
+            told, asked = batch.statement_lengths[b], batch.question_lengths[b]
+            one = slice(b, b + 1)
+            alone = network(
+                batch.statements[:told, one], batch.statement_lengths[one], batch.question[:asked, one], asked.view(1)
+            )
+            # float32, about 60 steps: rounding of sums in another order
+            torch.testing.assert_close(alone[0], together[b], rtol=1e-4, atol=1e-5)
+
+
+def test_three_layers_of_one_kind(generated: BabiProblem) -> None:
+    network = network_of(generated, "lstm")
+    assert isinstance(network, QuestionReader)
+    for layer, inputs in ((network.statements, 50), (network.question, 50), (network.joined, 16)):
+        assert isinstance(layer, torch.nn.LSTM)
+        assert layer.input_size == inputs
+
+
+def test_settings() -> None:
+    with pytest.raises(ValueError, match="the small world has tasks"):
+        Babi(data="generated", number=2)
+    with pytest.raises(ValueError, match="number should be from 1 to 20"):
+        Babi(number=21)
+    assert "bAbI" not in Babi(data="generated", number=17).data_title
+    assert "bAbI" in Babi().data_title
+
+
+def test_learns_the_small_world() -> None:
+    problem = Babi(data="generated", number=5).problem(0, 32)
+    after = fit(problem, 120)
+    assert after["loss"] < 0.85 * problem.baseline()
+    assert after["accuracy"] > 1.5 * problem.about()["majority_accuracy"]
+
+
+@needs("babi")
+class TestReal:
+    @pytest.mark.parametrize(("number", "words", "answers"), [(1, 21, 6), (19, 21, 12), (20, 37, 7)])
+    def test_counts(self, number: int, words: int, answers: int) -> None:
+        problem = Babi(number=number).problem(0, 32)
+        about = problem.about()
+        assert about["questions"] == {"train": 900, "valid": 100, "test": 1000}
+        assert (about["words"], about["answers"]) == (words, answers)
+
+    def test_learns(self) -> None:
+        """Task 20 (motivations): far below the entropy of its answers, far above its commonest answer."""
+        problem = Babi(number=20).problem(0, 32)
+        before = scores(problem, network_of(problem))
+        after = fit(problem, 90)
+        assert after["loss"] < 0.3 * problem.baseline()
+        assert after["accuracy"] > 0.8 > 0.3 > problem.about()["majority_accuracy"]
+        assert before["loss"] > 0.9 * problem.baseline()
