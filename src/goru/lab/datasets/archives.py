@@ -96,9 +96,7 @@ def _wanted_name(archive: Path, member: str, wanted: Mapping[str, int]) -> str |
     """Which wanted file a member is: the one whose path is the end of the member's."""
     parts = PurePosixPath(member.replace("\\", "/")).parts
     if ".." in parts or member.startswith(("/", "\\")) or member[1:2] == ":":
-        raise DataDamagedError(
-            f"{archive} holds a path that leads out of it ({member!r}); it is not trusted."
-        )
+        raise DataDamagedError(f"{archive} holds a path that leads out of it ({member!r}); it is not trusted.")
     for first in range(len(parts)):
         name = "/".join(parts[first:])
         if name in wanted:
@@ -108,9 +106,7 @@ def _wanted_name(archive: Path, member: str, wanted: Mapping[str, int]) -> str |
 
 def _check_length(archive: Path, member: str, size: int, expected: int) -> None:
     if size != expected:
-        raise DataDamagedError(
-            f"{archive}: {member} should have {expected} bytes, it has {_amount(size, expected)}."
-        )
+        raise DataDamagedError(f"{archive}: {member} should have {expected} bytes, it has {_amount(size, expected)}.")
 
 
 def _amount(size: int, expected: int) -> str:

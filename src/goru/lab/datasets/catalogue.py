@@ -180,7 +180,7 @@ _DATASETS = (
     ),
     DataSet(
         name="timit",
-        title="TIMIT, read speech (option `--task.data timit` of speech)",
+        title="TIMIT, read speech (goru run speech --data timit)",
         experiment="speech",
         licence="LDC93S1, needs a licence of the Linguistic Data Consortium.",
         size="about 600 MB",

@@ -42,9 +42,7 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
         say(f"{dataset.name} is already in {before.folder} and verified.")
         return before.folder
     if not dataset.sources:
-        raise LabError(
-            f"{dataset.name} cannot be downloaded ({dataset.licence.rstrip('.')}): {store.remedy(dataset)}."
-        )
+        raise LabError(f"{dataset.name} cannot be downloaded ({dataset.licence.rstrip('.')}): {store.remedy(dataset)}.")
     say(f"{dataset.name}: {dataset.title}.\nLicence: {dataset.licence}")
     failures = []
     try:
@@ -119,9 +117,7 @@ def _download(download: Download, folder: Path, progress: bool) -> Path:
                 timeout=TIMEOUT_SECONDS,
             )
             try:
-                file = pooch.retrieve(
-                    address, download.known_hash, download.file, folder, downloader=downloader
-                )
+                file = pooch.retrieve(address, download.known_hash, download.file, folder, downloader=downloader)
                 return Path(file)
             except requests.HTTPError as error:
                 answer = "an error" if error.response is None else error.response.status_code

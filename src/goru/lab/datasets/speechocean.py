@@ -39,9 +39,7 @@ def check(folder: Path) -> None:
     """That the manifest selects what it should and every sound is the one that the manifest names."""
     manifest = read_manifest(folder)
     if selection_digest(manifest) != SELECTION_SHA256:
-        raise DataDamagedError(
-            f"{folder / 'manifest.tsv'} does not name the 2400 / 600 / 1000 chosen utterances."
-        )
+        raise DataDamagedError(f"{folder / 'manifest.tsv'} does not name the 2400 / 600 / 1000 chosen utterances.")
     for split in SIZES:
         read_split(folder, manifest, split)
 
@@ -59,9 +57,7 @@ def read_split(folder: Path, manifest: Sequence[Entry], split: str) -> list[np.n
     file = folder / f"so762_8k_{split}.zip"
     try:
         with file.open("rb") as archive:
-            return utterances.read_archive(
-                archive, [one for one in manifest if one.split == split], str(file)
-            )
+            return utterances.read_archive(archive, [one for one in manifest if one.split == split], str(file))
     except OSError as error:
         raise DataDamagedError(f"{file} cannot be read: {error.strerror or error}.") from None
 
@@ -79,9 +75,7 @@ def make(downloads: Mapping[str, Path], folder: Path) -> None:
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataDamagedError(f"{archive.name} is damaged ({error}).") from None
     rows = []
-    for split, names in select(
-        {name: len(sound) for name, sound in sounds.items()}, lists["utt2spk"]
-    ).items():
+    for split, names in select({name: len(sound) for name, sound in sounds.items()}, lists["utt2spk"]).items():
         with zipfile.ZipFile(folder / f"so762_8k_{split}.zip", "w") as content:
             for name in names:
                 samples, dropped = drop_low_bits(halve_rate(sounds[name].astype(np.float64)))

@@ -28,18 +28,14 @@ class DataMissingError(LabError):
 
 def roots() -> list[Path]:
     """The folders to look in, in order."""
-    listed = [
-        Path(folder).expanduser() for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder
-    ]
+    listed = [Path(folder).expanduser() for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
     return [*listed, Path(platformdirs.user_cache_dir("goru")) / "data"]
 
 
 def look_first_in(folder: Path) -> None:
     """Put a folder before all others, for this process and those that it starts."""
     before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = os.pathsep.join(
-        [str(folder.expanduser().resolve()), *([before] if before else [])]
-    )
+    os.environ[VARIABLE] = os.pathsep.join([str(folder.expanduser().resolve()), *([before] if before else [])])
 
 
 def find(dataset: DataSet) -> Path | None:

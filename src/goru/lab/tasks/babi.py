@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from goru.lab import datasets
-from goru.lab.epochs import Epochs, in_order
 from goru.lab.generated import small_world
 from goru.lab.models import QuestionReader
 from goru.lab.ragged import Ragged
 from goru.lab.readers import stories
 from goru.lab.readers.stories import Question
+from goru.lab.tasks.epochs import Epochs, in_order
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 
 TASKS = 20
@@ -79,9 +79,7 @@ class Babi(Task):
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= TASKS or self.embedding < 1 or self.questions < 10:
-            raise ValueError(
-                f"number should be from 1 to {TASKS}, embedding at least 1, questions at least 10"
-            )
+            raise ValueError(f"number should be from 1 to {TASKS}, embedding at least 1, questions at least 10")
         if self.data == "generated" and self.number not in small_world.TASKS:
             raise ValueError(f"the small world has tasks {small_world.TASKS}, not {self.number}")
 
@@ -135,9 +133,7 @@ class BabiProblem(Problem):
     watched = ("valid",)
     final = ("valid", "test")
 
-    def __init__(
-        self, task: Babi, train: list[Question], test: list[Question], *, seed: int, batch_size: int
-    ) -> None:
+    def __init__(self, task: Babi, train: list[Question], test: list[Question], *, seed: int, batch_size: int) -> None:
         self.task = task
         everything = train + test
         self.words = _numbered(word for one in everything for word in (*one.statements, *one.question))

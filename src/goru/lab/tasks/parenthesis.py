@@ -86,9 +86,7 @@ class ParenthesisProblem(Problem):
         self.test = task.generate(stream(TEST_SEED, "test"), task.test_size)
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
-        return StepTagger(
-            make_recurrent, symbols=self.task.symbols, outputs=self.task.kinds * (self.task.cap + 1)
-        )
+        return StepTagger(make_recurrent, symbols=self.task.symbols, outputs=self.task.kinds * (self.task.cap + 1))
 
     def batch(self, step: int) -> Brackets:
         return self.task.generate(stream(self.seed, "train", step), self.batch_size)

@@ -145,7 +145,5 @@ def _numbers(content: str, alphabet: tuple[str, ...], split: str) -> Tensor:
     if strange.any():
         raise LabError(f"the {split} text has {chr(points[strange][0])!r}, which the training text lacks.")
     if len(alphabet) > 256:
-        raise LabError(
-            f"the training text has {len(alphabet)} different characters, at most 256 are expected."
-        )
+        raise LabError(f"the training text has {len(alphabet)} different characters, at most 256 are expected.")
     return torch.from_numpy(places.astype(np.uint8))

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from goru.lab import datasets
 from goru.lab.datasets import speechocean
-from goru.lab.epochs import Epochs, in_order
 from goru.lab.generated import voices
 from goru.lab.models import FrameRegressor
 from goru.lab.ragged import Ragged
 from goru.lab.readers import timit, utterances
+from goru.lab.tasks.epochs import Epochs, in_order
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 
 WINDOW, HOP = 256, 128
@@ -109,9 +109,7 @@ class SpeechProblem(Problem):
     watched = ("valid",)
     final = ("valid", "test")
 
-    def __init__(
-        self, splits: dict[str, Callable[[], Iterator[np.ndarray]]], seed: int, batch_size: int
-    ) -> None:
+    def __init__(self, splits: dict[str, Callable[[], Iterator[np.ndarray]]], seed: int, batch_size: int) -> None:
         self._splits = splits
         train = [log_magnitude(samples) for samples in splits["train"]()]
         everything = np.concatenate(train)

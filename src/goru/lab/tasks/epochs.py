@@ -41,8 +41,7 @@ class Epochs:
                 part = order[first : first + pool]
                 order[first : first + pool] = part[np.argsort(self._lengths[part], kind="stable")]
         batches = [
-            torch.from_numpy(order[first : first + self.batch_size])
-            for first in range(0, self.count, self.batch_size)
+            torch.from_numpy(order[first : first + self.batch_size]) for first in range(0, self.count, self.batch_size)
         ]
         if self._lengths is not None:
             batches = [batches[k] for k in rng.permutation(len(batches))]
