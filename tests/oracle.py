@@ -52,11 +52,7 @@ def mesh_pairs(kind: str, size: int, capacity: int | None = None) -> list[list[t
     distance = 2 ** (math.ceil(math.log2(size)) - 1)
     while distance >= 1:
         layers.append(
-            [
-                (j, j + distance)
-                for j in range(size)
-                if math.floor(j / distance) % 2 == 0 and j + distance < size
-            ]
+            [(j, j + distance) for j in range(size) if math.floor(j / distance) % 2 == 0 and j + distance < size]
         )
         distance //= 2
     return layers

@@ -125,15 +125,11 @@ def assert_close(actual: Tensor | None, expected: Any, tolerance: float, what: s
     assert actual is not None, f"{what}: there is nothing to compare"
     expected = torch.as_tensor(expected).detach()
     actual = actual.detach()
-    assert actual.shape == expected.shape, (
-        f"{what}: shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
-    )
+    assert actual.shape == expected.shape, f"{what}: shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
     assert actual.is_complex() == expected.is_complex(), f"{what}: {actual.dtype} against {expected.dtype}"
     if actual.numel() == 0:
         return
     wide = torch.complex128 if actual.is_complex() else torch.float64
     error = (actual.to(wide) - expected.to(wide)).abs().max().item()
     size = max(1.0, expected.to(wide).abs().max().item())
-    assert error <= tolerance * size, (
-        f"{what}: off by {error:.3e} at size {size:.3g}, allowed {tolerance * size:.3e}"
-    )
+    assert error <= tolerance * size, f"{what}: off by {error:.3e} at size {size:.3g}, allowed {tolerance * size:.3e}"

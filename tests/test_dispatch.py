@@ -18,7 +18,7 @@ import goru
 from tests.specimens import BY_NAME, assert_close, draw, lively
 
 F64 = torch.float64
-I, H = 3, 5  # noqa: E741
+I, H = 3, 5
 kinds = pytest.mark.parametrize("name", ["goru", "eurnn", "eurnn-real"])
 
 

@@ -14,7 +14,7 @@ from goru.rotations import Mesh
 from tests.specimens import assert_close, draw
 
 F64 = torch.float64
-I, H = 3, 6  # noqa: E741
+I, H = 3, 6
 
 
 def gru_of(hidden_size: int = H, seed: int = 0, **options) -> Any:

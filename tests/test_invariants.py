@@ -17,7 +17,7 @@ from goru.rotations import Mesh, orthogonality_error
 from tests.specimens import BY_NAME, KINDS, Kind, assert_close, draw, lively, rounding
 
 F32, F64 = torch.float32, torch.float64
-I = 3  # noqa: E741
+I = 3
 
 quick = settings(deadline=None, max_examples=40, derandomize=True)
 kinds = st.sampled_from(KINDS)
@@ -178,9 +178,7 @@ def test_orthogonal_after_every_optimiser_step_and_after_save_and_load(name: str
     [
         pytest.param(lambda: goru.GORU(1, 1024), id="goru-fft"),
         pytest.param(lambda: goru.GORU(1, 1024, mesh="tunable", capacity=64), id="goru-tunable"),
-        pytest.param(
-            lambda: goru.GORU(1, 1024, mesh="tunable", capacity=1024), id="goru-full", marks=pytest.mark.soak
-        ),
+        pytest.param(lambda: goru.GORU(1, 1024, mesh="tunable", capacity=1024), id="goru-full", marks=pytest.mark.soak),
         pytest.param(lambda: goru.EURNN(1, 1024), id="eurnn"),
         pytest.param(lambda: goru.EURNN(1, 1024, mesh="fft"), id="eurnn-fft"),
         pytest.param(lambda: goru.GORU(1, 1023), id="odd"),

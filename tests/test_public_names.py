@@ -26,13 +26,9 @@ def test_the_list_of_public_names():
 
 def test_nothing_else_looks_public():
     """Beside the names only submodules are there, and no import of theirs leaks out."""
-    visible = {
-        name for name, value in vars(goru).items() if not name.startswith("_") and not inspect.ismodule(value)
-    }
+    visible = {name for name, value in vars(goru).items() if not name.startswith("_") and not inspect.ismodule(value)}
     assert visible - set(PUBLIC) == set()
-    modules = {
-        name for name, value in vars(goru).items() if inspect.ismodule(value) and not name.startswith("_")
-    }
+    modules = {name for name, value in vars(goru).items() if inspect.ismodule(value) and not name.startswith("_")}
     assert modules <= {"activation", "gates", "kernels", "lab", "layers", "rotations", "doctor"}
 
 
@@ -98,9 +94,7 @@ def test_layers_are_modules_of_their_own_name(name: str):
 
 
 def run_python(code: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
-    )
+    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

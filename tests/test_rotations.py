@@ -132,9 +132,7 @@ def test_determinant_of_a_real_mesh_is_plus_one():
 @pytest.mark.parametrize("complex", [False, True])
 def test_dtype_of_u_follows_the_angles(dtype, complex):
     mesh = Mesh("fft", 5, None, complex)
-    assert mesh.matrix(torch.zeros(mesh.num_angles, dtype=dtype)).dtype == (
-        dtype.to_complex() if complex else dtype
-    )
+    assert mesh.matrix(torch.zeros(mesh.num_angles, dtype=dtype)).dtype == (dtype.to_complex() if complex else dtype)
 
 
 @pytest.mark.parametrize("kind", ["fft", "tunable"])
