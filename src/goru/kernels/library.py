@@ -51,8 +51,9 @@ def _plain(name: str, **fields: Any) -> type[Structure]:
 
 
 MeshArguments = _plain(
-    "MeshArguments", size=c_int64, rotations=c_int64, p=c_void_p, q=c_void_p, coefficients=c_void_p, phases=c_void_p
-)
+    "MeshArguments", size=c_int64, rotations=c_int64, p=c_void_p, q=c_void_p, reach=c_void_p,
+    coefficients=c_void_p, phases=c_void_p,
+)  # fmt: skip
 MeshMatrixArguments = _plain(
     "MeshMatrixArguments", mesh=MeshArguments, threads=c_int64, slices=c_int64, angles=c_int64, u=c_void_p,
     grad=c_void_p, scratch=c_void_p, sums=c_void_p,

@@ -185,7 +185,7 @@ def eurnn_backward(
                 library.get().goru_eurnn_backward(e.coefficients.code, mesh.complex, byref(call))
     total = sums.sum(0)
     dbias = x.new_empty(0) if bias is None else total[angles:].clone()
-    return dx, state, dweight, dbias, total[: transition.numel()].clone()
+    return dx, state, dweight, dbias, e.coefficients.in_order(total[: transition.numel()])
 
 
 def prefers_rotations(mesh: Mesh, steps: int, batch: int) -> bool:

@@ -86,7 +86,7 @@ def goru_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     g = _Goru(x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse)
     T, B, I, H = g.T, g.B, g.I, g.H
-    output = torch.empty((T, B, H), dtype=g.dtype)
+    output = pooled_empty((T, B, H), g.dtype)
     blocks = saved_blocks(reset_gate, update_gate)
     saved = pooled_empty((T, B, blocks * H), g.dtype) if save else torch.empty(0, dtype=g.dtype)
     if B == 0:

@@ -13,6 +13,7 @@ from . import library
 from .library import DTYPES, MeshArguments, MeshMatrixArguments, RotationSizes, scratch
 from .native_arguments import check, pointer, worth_threads
 
+LAYERS_AT_ONCE = 32  # of a tunable mesh
 SLICES = 8  # of the columns of U: the gradient's order of summation, whatever the number of threads
 
 
@@ -26,10 +27,13 @@ class Coefficients:
         angles = check("angles", angles, (mesh.num_angles,), dtype)
         self.code, self.mesh = DTYPES[dtype], mesh
         self.rotations = mesh.num_rotations if mesh.num_angles else 0
+        self.pairs, self.order = _pairs(mesh.kind, mesh.size, mesh.capacity)
         theta, phi, omega = mesh.split(angles)
+        theta = theta[self.order]
         c, s = torch.cos(theta), torch.sin(theta)
         self.phases = None
         if mesh.complex:
+            phi = phi[self.order]
             e, f = torch.cos(phi), torch.sin(phi)
             self.values = torch.stack([c, s, e * s, f * s, e * c, f * c], 1).contiguous()
             if mesh.num_angles == 0:
@@ -37,11 +41,18 @@ class Coefficients:
             self.phases = torch.stack([torch.cos(omega), torch.sin(omega)], 1).contiguous()
         else:
             self.values = torch.stack([c, s], 1).contiguous()
-        self.p, self.q = _pairs(mesh.kind, mesh.size, mesh.capacity)
         self.arguments = MeshArguments(
-            mesh.size, self.rotations, self.p.data_ptr(), self.q.data_ptr(), self.values.data_ptr(),
+            mesh.size, self.rotations, *(row.data_ptr() for row in self.pairs), self.values.data_ptr(),
             pointer(self.phases),
         )  # fmt: skip
+
+    def in_order(self, gradient: Tensor) -> Tensor:
+        """The gradient of the angles as they are stored, from that of the order in which they were used."""
+        n, result = self.rotations, gradient.clone()
+        result[self.order] = gradient[:n]
+        if self.mesh.complex:
+            result[n + self.order] = gradient[n : 2 * n]
+        return result
 
     def sizes(self, inputs: int = 0) -> RotationSizes:
         sizes = RotationSizes()
@@ -53,9 +64,24 @@ class Coefficients:
 
 @cache
 def _pairs(kind: str, size: int, capacity: int | None) -> tuple[Tensor, Tensor]:
-    flat = [pair for layer in Mesh(kind, size, capacity).pairs for pair in layer]
-    p, q = torch.tensor(flat, dtype=torch.int32).reshape(-1, 2).T.contiguous()
-    return p, q
+    """p, q and reach of every rotation in the order in which the kernels take them, and that order.
+
+    Rotations of different units may be swapped. In a tunable mesh a few layers go over the units together, as a
+    slanted front: what a rotation needs is then still in the first-level cache from the layer before, and the
+    rotations of one front, p + 2 layer = const, do not wait for each other.
+    """
+    rotations, reach = list[tuple[int, int, int, int]](), 0
+    for layer, pairs in enumerate(Mesh(kind, size, capacity).pairs):
+        rotations += [(p, q, reach, layer) for p, q in pairs]
+        reach += max((q - p for p, q in pairs), default=0)
+    table = torch.tensor(rotations, dtype=torch.int64).reshape(-1, 4).T
+    order = torch.arange(len(rotations))
+    if kind == "tunable":
+        p, layer = table[0], table[3]
+        fronts = size + 2 * LAYERS_AT_ONCE
+        front = layer // LAYERS_AT_ONCE * fronts + p + 2 * (layer % LAYERS_AT_ONCE)
+        order = torch.argsort(front * LAYERS_AT_ONCE + layer % LAYERS_AT_ONCE)
+    return table[:3, order].to(torch.int32).contiguous(), order
 
 
 def mesh_matrix(angles: Tensor, mesh: Mesh) -> Tensor:
@@ -73,7 +99,7 @@ def mesh_matrix_backward(grad: Tensor, u: Tensor, angles: Tensor, mesh: Mesh) ->
         return torch.zeros_like(angles)
     sums = torch.zeros((SLICES, mesh.num_angles), dtype=angles.dtype)
     _run("goru_mesh_matrix_backward", coefficients, u, grad, sums, angles.dtype.itemsize)
-    return sums.sum(0)
+    return coefficients.in_order(sums.sum(0))
 
 
 def _dtype(real: torch.dtype, mesh: Mesh) -> torch.dtype:

@@ -38,7 +38,8 @@ struct GoruBackward {
 
 struct MeshArguments {
   int64_t size, rotations;
-  const int32_t *p, *q;       // the pair of each rotation, layer by layer
+  const int32_t *p, *q;       // the pair of each rotation, in an order in which they can be applied
+  const int32_t* reach;       // how far earlier layers can carry a unit, for each rotation
   const void* coefficients;   // see rotations.h
   const void* phases;         // cos and sin of omega, or null
 };

@@ -25,10 +25,23 @@ struct Rotations {
   explicit Rotations(const MeshArguments& m)
       : m(m), H(m.size), coefficients((const T*)m.coefficients), phases((const T*)m.phases) {}
 
-  void apply(T* state) const {
+  // Column j of a matrix that starts as the identity is 0 beyond the units that earlier layers can reach from j:
+  // rotations out there do nothing, and their gradient is 0. `columns` are those in the lanes, or empty for no limit.
+  struct Columns {
+    int64_t first = 0, last = -1;
+  };
+
+  bool idle(int64_t n, Columns c) const {
+    return c.first <= c.last && (m.q[n] < c.first - m.reach[n] || m.p[n] > c.last + m.reach[n]);
+  }
+
+  void apply(T* state, Columns columns = Columns()) const {
     for (int64_t n = 0; n < m.rotations; ++n) {
-      const T* k = coefficients + n * kCoefficients;
+      if (idle(n, columns)) continue;
+      Vec<T> k[kCoefficients];
+      for (int i = 0; i < kCoefficients; ++i) k[i] = splat(coefficients[n * kCoefficients + i]);
       T *p = state + m.p[n] * L, *q = state + m.q[n] * L;
+#pragma GCC unroll 4
       for (int v = 0; v < V; ++v, p += W<T>, q += W<T>) {
         const Vec<T> pr = load(p), qr = load(q);
         if constexpr (!C) {
@@ -59,7 +72,7 @@ struct Rotations {
   // From U h and dL/d(U h) back to h and dL/dh. add(index, vector) receives the lanes of the gradient of each angle:
   // theta at 0 ... N - 1, and for complex meshes phi and omega behind them.
   template <class Add>
-  void back(T* state, T* grad, Add&& add) const {
+  void back(T* state, T* grad, Add&& add, Columns columns = Columns()) const {
     const int64_t N = m.rotations, I = H * L;
     if constexpr (C)
       for (int64_t u = 0; u < H; ++u) {
@@ -74,9 +87,12 @@ struct Rotations {
         turn(g, phases[2 * u], -phases[2 * u + 1]);
       }
     for (int64_t n = N - 1; n >= 0; --n) {
-      const T* k = coefficients + n * kCoefficients;
+      if (idle(n, columns)) continue;
+      Vec<T> k[kCoefficients];
+      for (int i = 0; i < kCoefficients; ++i) k[i] = splat(coefficients[n * kCoefficients + i]);
       T *yp = state + m.p[n] * L, *yq = state + m.q[n] * L, *gp = grad + m.p[n] * L, *gq = grad + m.q[n] * L;
       Vec<T> theta = {}, phi = {};
+#pragma GCC unroll 4
       for (int v = 0; v < V; ++v, yp += W<T>, yq += W<T>, gp += W<T>, gq += W<T>) {
         const Vec<T> a = load(yp), b = load(yq), d = load(gp), e = load(gq);
         theta += e * a - d * b;
@@ -107,20 +123,23 @@ struct Rotations {
   }
 };
 
+// Halves are added until one lane is left.
 template <class T>
 inline T sum_of_lanes(Vec<T> v) {
-  T lanes[W<T>];
-  store(lanes, v);
-  for (int64_t width = W<T> / 2; width > 0; width /= 2)
-    for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  return lanes[0];
+  typedef T Half __attribute__((vector_size(16)));
+  Half part[sizeof v / 16];
+  memcpy(part, &v, sizeof v);
+  for (int width = sizeof v / 32; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) part[i] += part[i + width];
+  if constexpr (sizeof(T) == 8) return part[0][0] + part[0][1];
+  else return (part[0][0] + part[0][2]) + (part[0][1] + part[0][3]);
 }
 
 // U and its gradient, column by column: slices of columns are tasks, and the sums of a slice do not depend on who
 // computes it.
 template <class T, bool C>
 struct MeshMatrix {
-  static constexpr int V = C ? 2 : 4;
+  static constexpr int V = 4;
   static constexpr int64_t L = V * W<T>;
   const MeshMatrixArguments& a;
   const Rotations<T, C, V> rotations;
@@ -129,6 +148,8 @@ struct MeshMatrix {
   explicit MeshMatrix(const MeshMatrixArguments& a) : a(a), rotations(a.mesh), H(a.mesh.size) {}
 
   static int64_t scratch(int64_t hidden) { return 2 * (C + 1) * hidden * L; }
+
+  typename Rotations<T, C, V>::Columns columns(int64_t block) const { return {block * L, block * L + L - 1}; }
 
   // (H, H) of torch, complex numbers interleaved, to and from L columns of a state.
   void read(const T* matrix, int64_t column, T* state) const {
@@ -153,7 +174,7 @@ struct MeshMatrix {
       const int64_t column = block * L;
       memset(state, 0, sizeof(T) * (C + 1) * H * L);
       for (int64_t i = 0; i < L && column + i < H; ++i) state[(column + i) * L + i] = T(1);
-      rotations.apply(state);
+      rotations.apply(state, columns(block));
       write(state, column, (T*)a.u);
     }
   }
@@ -166,7 +187,8 @@ struct MeshMatrix {
       for (int64_t block = blocks * slice / a.slices; block < blocks * (slice + 1) / a.slices; ++block) {
         read((const T*)a.u, block * L, state);
         read((const T*)a.grad, block * L, grad);
-        rotations.back(state, grad, [&](int64_t n, Vec<T> lanes) { sums[n] += sum_of_lanes<T>(lanes); });
+        rotations.back(state, grad, [&](int64_t n, Vec<T> lanes) { sums[n] += sum_of_lanes<T>(lanes); },
+                       columns(block));
       }
     }
   }
