@@ -50,7 +50,7 @@ def runs_table(rows: Sequence[tuple[str, str, Progress]]) -> Table:
     table.add_column("run", no_wrap=True)
     table.add_column("state")
     table.add_column("")
-    for heading in ("step", "loss", "test", "baseline", "recalled", "step/s", "time", "left"):
+    for heading in ("step", "loss", "held out", "baseline", "accuracy", "step/s", "time", "left"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, state, p in rows:
         table.add_row(
@@ -114,7 +114,7 @@ class Display:
         if p.last_step is not None:
             parts.append(f"step {p.step}/{p.last_step}")
         if p.test_loss is not None:
-            parts.append(f"test loss {number(p.test_loss)} (baseline {number(p.baseline)})")
+            parts.append(f"held-out loss {number(p.test_loss)} (baseline {number(p.baseline)})")
         if p.steps_per_s is not None:
             parts.append(f"{p.steps_per_s:.1f} steps/s")
         if job.state == "running" and p.seconds_left is not None:

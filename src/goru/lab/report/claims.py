@@ -298,7 +298,7 @@ def judge(claim: paper.Claim, group: Group) -> Verdict:
         status = REPRODUCED
     else:
         status = PARTLY if statements[0].holds else NOT_REPRODUCED
-    seeds = {len(group.finished(model)) for model in facts.used}
+    seeds = {len({run.config.seed for run in group.finished(model)}) for model in facts.used}
     few = min(seeds)
     note = "one seed" if seeds == {1} else f"{few} seeds" if len(seeds) == 1 else f"{few} to {max(seeds)} seeds"
     return Verdict(claim, group.variant, status, statements, note)

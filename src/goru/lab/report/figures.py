@@ -83,8 +83,10 @@ def losses(group: Group, along: str = "steps") -> Figure:
         held_out = "validation" if one.settings.eval_every == 0 else "test"
         axes.set_ylabel(f"{held_out} loss" + (" (log scale)" if one.log_loss else ""))
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        data_title = next(iter(group.models.values()))[0].config.task.data_title
+        data = f": {data_title}" if data_title and not one.in_parts else ""
         suffix = "" if along == "steps" else "-time"
-        return _finish(f"{group.name}{suffix}", f"{one.title} ({group.variant})", canvas)
+        return _finish(f"{group.name}{suffix}", f"{one.title}{data} ({group.variant})", canvas)
 
 
 def _band(curves: list[Curve], along: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
