@@ -100,6 +100,18 @@ def test_missing_data_are_one_sentence(nothing: Path, experiment: str, capsys: p
         assert list(nothing.iterdir()) == []
 
 
+def test_damaged_data_are_one_sentence(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = nothing / "data" / "babi"
+    folder.mkdir(parents=True)
+    (folder / "tasks_1-20_v1-2_en.tar.gz").write_bytes(b"not an archive")
+    for verb in ("reproduce", "run"):
+        code, _, err = said(capsys, verb, "babi")
+        assert code == 1
+        assert err.count("\n") == 1
+        assert "is damaged" in err
+    assert not (nothing / "runs").exists()
+
+
 def test_without_names_what_is_missing_is_left_out(
     nothing: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,3 +153,6 @@ def test_a_run_of_a_part_gets_its_name() -> None:
     assert config.variant == "task01"
     assert babi.variant_of(config) == "task05"
     assert babi.variant_of(override(config, {"batch": 7})) is None
+    quick = override(babi.config("gru", "quick"), {"task.number": 17})
+    assert babi.variant_of(quick) == "quick-task17"
+    assert paper.experiment("speech").variant_of(paper.experiment("speech").config("lstm", "timit")) == "timit"

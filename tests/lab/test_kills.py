@@ -75,7 +75,7 @@ def compare(whole: Path, killed: Path) -> None:
     assert outcome(whole) == outcome(killed)
 
 
-KILLED = [("copying", "goru"), ("denoise", "gru"), ("parenthesis", "goru")]
+KILLED = [("copying", "goru"), ("denoise", "gru"), ("parenthesis", "goru"), ("penn_treebank", "lstm")]
 
 
 @pytest.mark.parametrize(("experiment", "model"), KILLED)
@@ -144,9 +144,7 @@ def test_workers_die_with_their_parent(moment: str, tmp_path: Path) -> None:
     wait_for(lambda: len(children(parent.pid)) == 2)
     workers = children(parent.pid)
     if moment == "working":
-        wait_for(
-            lambda: all(runs.is_alive(path) for path in runs.find(tmp_path)) and len(runs.find(tmp_path)) == 2
-        )
+        wait_for(lambda: all(runs.is_alive(path) for path in runs.find(tmp_path)) and len(runs.find(tmp_path)) == 2)
     parent.kill()
     parent.communicate()
     wait_for(lambda: not any(alive(worker) for worker in workers), seconds=1.0)

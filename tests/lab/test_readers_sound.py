@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import tarfile
 import zipfile
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,9 +149,7 @@ class TestUtterances:
         entries = utterances.parse_manifest(self.made.manifest, "manifest")
         sounds = utterances.read_archive(io.BytesIO(self.made.archive), entries, "zip")
         assert [len(sound) for sound in sounds] == [entry.samples for entry in entries]
-        assert [utterances.pcm_digest(sound) for sound in sounds] == [
-            entry.pcm_sha256_16 for entry in entries
-        ]
+        assert [utterances.pcm_digest(sound) for sound in sounds] == [entry.pcm_sha256_16 for entry in entries]
         again = voices.write("train", 3, np.random.default_rng(0))
         assert (again.manifest, again.archive) == (self.made.manifest, self.made.archive)
 
@@ -248,6 +248,61 @@ class TestSpeechocean:
         assert quiet.dtype == np.int16
         clipped, _ = speechocean.drop_low_bits(np.array([40_000.0, -40_000.0] * 100))
         assert clipped.max() <= 32767
+
+    def corpus(self, speakers: int = 8, sentences: int = 3) -> bytes:
+        """The published corpus in small: 16 kHz, tables in two halves, one sentence of each speaker too long."""
+        rng = np.random.default_rng(0)
+        files: dict[str, bytes] = {}
+        tables: dict[str, list[str]] = {}
+        for k in range(speakers):
+            half = "train" if k % 2 else "test"
+            tables.setdefault(f"{half}/spk2gender", []).append(f"{k:04}\tf")
+            tables.setdefault(f"{half}/spk2age", []).append(f"{k:04}\t{k + 6}")
+            for j in range(sentences):
+                name = f"{k:04}{j:05}"
+                sound = io.BytesIO()
+                length = 81_000 if j == 0 else 2000 + 100 * j
+                soundfile.write(sound, rng.integers(-900, 900, length).astype(np.int16), 16_000, format="WAV")
+                files[f"WAVE/SPEAKER{k:04}/{name}.WAV"] = sound.getvalue()
+                tables.setdefault(f"{half}/utt2spk", []).append(f"{name}\t{k:04}")
+                tables.setdefault(f"{half}/text", []).append(f"{name}\tWORDS OF {j}")
+        files |= {name: ("\n".join(lines) + "\n").encode() for name, lines in tables.items()}
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+            for name, content in files.items():
+                member = tarfile.TarInfo(f"speechocean762/{name}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return buffer.getvalue()
+
+    def test_derivation_from_the_corpus(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(speechocean, "SIZES", {"test": 5, "valid": 3, "train": 4})
+        file = tmp_path / "speechocean762.tar.gz"
+        file.write_bytes(self.corpus())
+        made = tmp_path / "made"
+        made.mkdir()
+        speechocean.make({"speechocean762.tar.gz": file}, made)
+        manifest = speechocean.read_manifest(made)
+        assert {s: sum(one.split == s for one in manifest) for s in speechocean.SIZES} == speechocean.SIZES
+        monkeypatch.setattr(speechocean, "SELECTION_SHA256", speechocean.selection_digest(manifest))
+        speechocean.check(made)
+        speakers = {s: {one.speaker for one in manifest if one.split == s} for s in speechocean.SIZES}
+        assert not speakers["train"] & speakers["test"]
+        assert max(one.samples for one in manifest) == 1100  # 2200 at 16 kHz; those of more than 5 s are left out
+        lines = (made / "manifest.tsv").read_text().splitlines()
+        assert lines[1].split("\t")[4] == "f"
+        assert lines[1].split("\t")[6] in ("train", "test")
+
+    def test_a_damaged_corpus(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = tmp_path / "speechocean762.tar.gz"
+        whole = self.corpus()
+        for content in (whole[: len(whole) // 2], b"nothing"):
+            file.write_bytes(content)
+            with pytest.raises(LabError, match=r"is damaged|too few sentences|cannot be decoded"):
+                speechocean.make({"speechocean762.tar.gz": file}, tmp_path)
+        file.write_bytes(whole)
+        with pytest.raises(LabError, match="too few sentences for 1000 of test"):
+            speechocean.make({"speechocean762.tar.gz": file}, tmp_path)
 
     def test_a_folder_that_is_not_the_set(self, tmp_path: Path) -> None:
         with pytest.raises(LabError, match=r"manifest\.tsv cannot be read"):

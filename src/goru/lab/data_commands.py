@@ -12,7 +12,7 @@ from rich.table import Table
 
 from goru.lab import datasets
 from goru.lab.config import RunConfig
-from goru.lab.datasets import DATASETS, DataMissingError, DataSet, store
+from goru.lab.datasets import DATASETS, DataSet, store
 from goru.lab.errors import LabError, UsageError, nearest
 
 Sets = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME ...")]
@@ -90,13 +90,13 @@ def _path(chosen: list[DataSet], console: Console) -> int:
 
 
 def missing(configs: list[RunConfig]) -> dict[str, str]:
-    """For each experiment whose data are not on this machine, a sentence that says what is missing."""
+    """For each experiment whose data are missing or damaged, a sentence that says so and how to mend it."""
     reasons: dict[str, str] = {}
     for config in configs:
         name = config.task.data_set
         if name is not None and config.experiment not in reasons:
             try:
-                store.require(datasets.dataset(name))
-            except DataMissingError as error:
+                store.glance(datasets.dataset(name))
+            except LabError as error:
                 reasons[config.experiment] = str(error)
     return reasons

@@ -6,6 +6,7 @@ Gated Orthogonal Recurrent Units: On Learning to Forget.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -57,9 +58,13 @@ class Experiment:
 
     def variant_of(self, config: RunConfig) -> str | None:
         """The name of the variant that a configuration is, whatever it calls itself."""
-        for name in self.variants | self.options:
-            if self.config(config.model, name, config.seed) == dataclasses.replace(config, variant=name):
-                return name
+        kinds = ("", "generated", "quick") if self.generated else ("", "quick")
+        for kind in kinds:
+            for setting in self.variants | self.options:
+                with contextlib.suppress(UsageError):  # not every setting has generated data
+                    known = self.config(config.model, f"{kind}-{setting}" if kind else setting, config.seed)
+                    if known == dataclasses.replace(config, variant=known.variant):
+                        return known.variant
         return None
 
     def config(self, model: str, variant: str = "paper", seed: int = 0) -> RunConfig:

@@ -11,8 +11,10 @@ import hashlib
 import io
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -31,7 +33,7 @@ SELECTION_SHA256 = "fa7a28e104963f2bfc027ec6ed8117d2da6b9c3feae7e38bc1a678300350
 
 _LONGEST_SECONDS = 5.0
 _SOURCE_RATE = 16_000
-_LISTS = ("utt2spk", "text", "spk2gender", "spk2age")
+_TABLES = ("utt2spk", "text", "spk2gender", "spk2age")
 _MEMBER_LIMIT = 16 * 2**20
 
 
@@ -67,28 +69,36 @@ def selection_digest(manifest: Sequence[Entry]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+class _Sound(NamedTuple):
+    """A sentence of the corpus, already at 8 kHz."""
+
+    samples: np.ndarray
+    dropped_bits: int
+    source_samples: int
+
+
 def make(downloads: Mapping[str, Path], folder: Path) -> None:
     """Derive the set from the published corpus."""
     archive = downloads["speechocean762.tar.gz"]
     try:
-        sounds, lists = _read_corpus(archive)
-    except (tarfile.TarError, OSError, EOFError) as error:
+        sounds, tables, halves = _read_corpus(archive)
+    except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
         raise DataDamagedError(f"{archive.name} is damaged ({error}).") from None
     rows = []
-    for split, names in select({name: len(sound) for name, sound in sounds.items()}, lists["utt2spk"]).items():
+    speakers = tables["utt2spk"]
+    for split, names in select({name: one.source_samples for name, one in sounds.items()}, speakers).items():
         with zipfile.ZipFile(folder / f"so762_8k_{split}.zip", "w") as content:
             for name in names:
-                samples, dropped = drop_low_bits(halve_rate(sounds[name].astype(np.float64)))
-                speaker = lists["utt2spk"][name]
+                samples, dropped, _ = sounds[name]
+                speaker = speakers[name]
                 file = f"{split}/spk{speaker}_{name}.flac"
                 buffer = io.BytesIO()
                 soundfile.write(buffer, samples, RATE, format="FLAC", subtype="PCM_16")
                 content.writestr(zipfile.ZipInfo(file), buffer.getvalue())
-                about = [lists[table].get(speaker, "") for table in ("spk2gender", "spk2age")]
-                digest = utterances.pcm_digest(samples)
-                counts = [str(len(samples)), str(dropped)]
-                text = lists["text"].get(name, "")
-                rows.append([split, file, name, speaker, *about, "", *counts, digest, text])
+                about = [tables[table].get(speaker, "") for table in ("spk2gender", "spk2age")]
+                counts = [str(len(samples)), str(dropped), utterances.pcm_digest(samples)]
+                text = tables["text"].get(name, "")
+                rows.append([split, file, name, speaker, *about, halves.get(name, ""), *counts, text])
     rows.sort(key=lambda row: (row[0], row[1]))
     (folder / "manifest.tsv").write_text("".join("\t".join(row) + "\n" for row in [list(COLUMNS), *rows]))
 
@@ -120,28 +130,35 @@ def drop_low_bits(samples: np.ndarray) -> tuple[np.ndarray, int]:
     return np.clip(rounded, -32768, 32768 - step).astype(np.int16), dropped
 
 
-def _read_corpus(archive: Path) -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
-    """Every sound by utterance, and the corpus's tables, in one pass."""
-    sounds: dict[str, np.ndarray] = {}
-    lists: dict[str, dict[str, str]] = {name: {} for name in _LISTS}
+def _read_corpus(
+    archive: Path,
+) -> tuple[dict[str, _Sound], dict[str, dict[str, str]], dict[str, str]]:
+    """In one pass: sentences that are short enough, the corpus's tables, and the half that each sentence is in."""
+    sounds: dict[str, _Sound] = {}
+    tables: dict[str, dict[str, str]] = {name: {} for name in _TABLES}
+    halves: dict[str, str] = {}
     with tarfile.open(archive, "r|*") as tar:
         for member in tar:
             if member.offset_data + member.size > TAR_LIMIT:
                 raise DataDamagedError(f"{archive.name} holds more than {TAR_LIMIT >> 30} GiB.")
-            path = Path(member.name)
-            wanted = path.name in lists or path.suffix.lower() == ".wav"
+            path = PurePosixPath(member.name)
+            wanted = path.name in tables or path.suffix.lower() == ".wav"
             if not (wanted and member.isreg() and member.size <= _MEMBER_LIMIT):
                 continue
             stream = tar.extractfile(member)
             assert stream is not None
             content = stream.read()
-            if path.name in lists:
+            if path.name in tables:
                 for _, line in numbered(content, member.name):
                     key, _, value = line.partition("\t" if "\t" in line else " ")
-                    lists[path.name][key] = value.strip()
-            else:
-                sounds[path.stem] = _sound(content, member.name)
-    return sounds, lists
+                    tables[path.name][key] = value.strip()
+                    if path.name == "utt2spk":
+                        halves[key] = path.parent.name
+                continue
+            samples = _sound(content, member.name)
+            if len(samples) <= _LONGEST_SECONDS * _SOURCE_RATE:
+                sounds[path.stem] = _Sound(*drop_low_bits(halve_rate(samples.astype(np.float64))), len(samples))
+    return sounds, tables, halves
 
 
 def _sound(content: bytes, name: str) -> np.ndarray:

@@ -75,6 +75,20 @@ def read(dataset: DataSet, names: Sequence[str]) -> dict[str, bytes]:
     return found
 
 
+def glance(dataset: DataSet) -> Path:
+    """The folder of a set that can be used, as far as a short look tells; else an error that says how to mend it.
+
+    Sets with a table of checksums are small and read whole; of the others the files have to be there.
+    """
+    folder = require(dataset)
+    if dataset.parts:
+        read(dataset, [part.name for part in dataset.parts])
+    for name in dataset.files:
+        if not (folder / name).is_file():
+            raise DataMissingError(f"{folder} lacks {name}: {remedy(dataset)}.")
+    return folder
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What verifying a set found."""
