@@ -11,7 +11,9 @@ import pytest
 from goru.lab import paper
 from goru.lab.config import RunConfig, flat, from_json, override, variant_name
 from goru.lab.errors import LabError, UsageError, nearest
-from tests.lab.small import SMALL, small
+from tests.lab.small import small
+
+SYNTHETIC = ("copying", "denoise", "parenthesis")
 
 EVERY = [
     experiment.config(model, variant)
@@ -88,7 +90,7 @@ def test_variants_are_named_after_what_changes() -> None:
 
 def test_a_named_variant_is_the_one_that_its_options_make() -> None:
     """`goru run denoise --lr 0.001` is the run that `goru reproduce` calls lr0.001."""
-    for one in (paper.experiment(name) for name in SMALL):
+    for one in (paper.experiment(name) for name in SYNTHETIC):
         for name, changes in (one.variants | one.options).items():
             base = one.config("gru")
             assert variant_name(override(base, changes), base) == name
@@ -103,9 +105,9 @@ def test_grid() -> None:
     runs = paper.grid(["denoise"], seeds=2)
     assert len(runs) == 2 * 2 * len(paper.SYNTHETIC_MODELS)
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)
-    quick = paper.grid(list(SMALL), quick=True)
+    quick = paper.grid(SYNTHETIC, quick=True)
     assert {run.variant for run in quick} == {"quick"}
-    assert {run.experiment for run in quick} == set(SMALL)
+    assert {run.experiment for run in quick} == set(SYNTHETIC)
     assert {run.experiment for run in paper.grid()} == set(paper.EXPERIMENTS)
     assert len({run.directory(Path()) for run in runs + quick}) == len(runs + quick)
     one = paper.grid(["denoise"], models=["gru"], variants=["lr0.001"], quick=True)

@@ -40,9 +40,7 @@ def time_step(config: RunConfig, steps: int, threads: int) -> dict[str, Any]:
         "model_seconds": model_seconds,
         "step_seconds": step_seconds,
         "steps_per_epoch": training.problem.steps_per_epoch,
-        "epoch_seconds": step_seconds * training.problem.steps_per_epoch
-        if training.problem.steps_per_epoch
-        else None,
+        "epoch_seconds": step_seconds * training.problem.steps_per_epoch if training.problem.steps_per_epoch else None,
         "data_share": data_seconds / step_seconds,
         "model_share": model_seconds / step_seconds,
     }

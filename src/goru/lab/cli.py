@@ -184,9 +184,7 @@ def ls(argv: list[str], console: Console) -> int:
             one.name,
             one.shown_in,
             ", ".join(one.models),
-            ", ".join(one.variants)
-            if not one.in_parts
-            else f"{one.first_variant}, ... ({len(one.variants)})",
+            ", ".join(one.variants) if not one.in_parts else f"{one.first_variant}, ... ({len(one.variants)})",
             length,
             f"{seconds / 3600:.1f} core hours" if seconds else "",
         )
@@ -251,9 +249,7 @@ def run(argv: list[str], console: Console) -> int:
                 return stop()
 
             try:
-                result = train(
-                    config, options.runs, checkpoint_seconds=options.checkpoint_seconds, stop=asked_to_stop
-                )
+                result = train(config, options.runs, checkpoint_seconds=options.checkpoint_seconds, stop=asked_to_stop)
                 job.state = "finished"
             except RunInterruptedError as error:
                 job.state = "stopped"
@@ -285,9 +281,7 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
             rest.append(word)
     if "--config" in chosen:
         if len(chosen) > 1 or quick:
-            raise UsageError(
-                "--config names a complete configuration: no experiment, --model or --quick beside it."
-            )
+            raise UsageError("--config names a complete configuration: no experiment, --model or --quick beside it.")
         try:
             return from_json(Path(chosen["--config"]).read_text(), chosen["--config"]), rest
         except (OSError, UnicodeDecodeError) as error:
@@ -402,12 +396,21 @@ def _write_report(runs: Path, out: Path, console: Console, variants: set[str] | 
     for table in written.tables:
         if variants is None or table.variant in variants:
             shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False)
-            for k, heading in enumerate(table.headings):
-                shown.add_column(heading, justify="left" if k == 0 else "right")
+            columns = [k for k, heading in enumerate(table.headings) if heading in (table.brief or table.headings)]
+            for k in columns:
+                shown.add_column(table.headings[k], justify="left" if k == 0 else "right")
             for row in table.rows:
-                shown.add_row(*row)
+                shown.add_row(*(row[k] for k in columns))
             console.print(shown)
             console.print()
+    judged = Table(title="The paper's claims on these runs", title_justify="left", box=None, pad_edge=False)
+    for verdict in written.verdicts:
+        if verdict.variant and (variants is None or verdict.variant in variants):
+            judged.add_row(verdict.claim.name, verdict.variant, verdict.status, verdict.claim.text)
+    if judged.rows:
+        judged.show_header = False
+        console.print(judged)
+        console.print()
     console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)
 
 

@@ -18,9 +18,7 @@ class TensorFlowRMSProp(torch.optim.Optimizer):
     The mean square starts at one (torch: at zero) and epsilon stands inside the root (torch: outside).
     """
 
-    def __init__(
-        self, params: Iterable[Tensor], lr: float = 0.001, decay: float = 0.9, eps: float = 1e-10
-    ) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float = 0.001, decay: float = 0.9, eps: float = 1e-10) -> None:
         super().__init__(params, {"lr": lr, "decay": decay, "eps": eps})
 
     @torch.no_grad()

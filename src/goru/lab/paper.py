@@ -166,7 +166,7 @@ _ALL_DECISIONS = (
 _EXPERIMENTS = (
     Experiment(
         name="copying",
-        title="Copying memory task, T = 200",
+        title="Copying memory task",
         shown_in="Figure: copying",
         summary="Remember ten symbols over a silence of T steps.",
         paper_says="EURNN converges within hundreds of iterations; GORU solves it; GRU and LSTM stay at the baseline.",
@@ -180,7 +180,14 @@ _EXPERIMENTS = (
         models=SYNTHETIC_MODELS,
         variants={"paper": {}},
         options={"random-placement": {"task.placement": "random"}},
-        quick={"task.delay": 50, "task.test_size": 256, "steps": 1000, "batch": 64, "eval_every": 50},
+        quick={
+            "task.delay": 60,
+            "task.test_size": 256,
+            "steps": 1200,
+            "batch": 32,
+            "eval_every": 50,
+            "optimizer.lr": 0.002,
+        },
         quick_models=_MAIN_MODELS,
         claims=("C1", "C2"),
         decisions=(
@@ -192,7 +199,7 @@ _EXPERIMENTS = (
     ),
     Experiment(
         name="denoise",
-        title="Denoise task, T = 200",
+        title="Denoise task",
         shown_in="Figure: denoise",
         summary="Pick ten symbols out of noise and say them in order.",
         paper_says="GORU and GRU solve it, both ahead of LSTM; EURNN stays at the baseline.",
@@ -206,7 +213,14 @@ _EXPERIMENTS = (
         models=SYNTHETIC_MODELS,
         variants={"paper": {}, "lr0.001": {"optimizer.lr": 0.001}},
         options={"recall-loss-on": {"task.loss_on": "recall"}},
-        quick={"task.delay": 50, "task.test_size": 256, "steps": 1000, "batch": 64, "eval_every": 50},
+        quick={
+            "task.delay": 60,
+            "task.recall": 5,
+            "task.test_size": 256,
+            "steps": 1400,
+            "batch": 32,
+            "eval_every": 50,
+        },
         quick_models=_MAIN_MODELS,
         claims=("C3", "C4"),
         decisions=(
@@ -218,7 +232,7 @@ _EXPERIMENTS = (
     ),
     Experiment(
         name="parenthesis",
-        title="Parenthesis task, length 200",
+        title="Parenthesis task",
         shown_in="Figures: paren, bar (gates)",
         summary="Count the open brackets of ten kinds, through noise.",
         paper_says="GORU is best in learning speed and in final loss; the update gate peaks on noise.",
@@ -232,7 +246,7 @@ _EXPERIMENTS = (
         models=SYNTHETIC_MODELS,
         variants={"paper": {}},
         options={"adam-rule": {"optimizer.rule": "adam"}},
-        quick={"task.length": 60, "task.test_size": 256, "steps": 600, "batch": 64, "eval_every": 50},
+        quick={"task.length": 60, "task.test_size": 256, "steps": 800, "batch": 32, "eval_every": 50},
         quick_models=_MAIN_MODELS,
         claims=("C5", "C6"),
         decisions=(

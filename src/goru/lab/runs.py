@@ -191,8 +191,7 @@ def _settle(run: RunDirectory) -> None:
         before, now = flat(existing), flat(run.config)
         changed = [f"{k} {before.get(k)} there, {v} here" for k, v in now.items() if before.get(k) != v]
         raise LabError(
-            f"{run.path} holds another configuration ({'; '.join(changed)}); "
-            f"choose another --variant or --runs."
+            f"{run.path} holds another configuration ({'; '.join(changed)}); choose another --variant or --runs."
         )
 
 

@@ -59,9 +59,7 @@ class Training:
         self.last_step = config.steps or config.epochs * per_epoch
         self.eval_every = config.eval_every or per_epoch
         if self.last_step < 1 or self.eval_every < 1 or config.log_every < 1:
-            raise LabError(
-                "steps, log-every and eval-every should be at least 1 (0 only where there are epochs)."
-            )
+            raise LabError("steps, log-every and eval-every should be at least 1 (0 only where there are epochs).")
 
     def learn(self, batch: Any) -> float:
         """One optimisation step on a batch; returns its loss."""

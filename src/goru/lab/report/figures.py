@@ -31,6 +31,7 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#e6e6e6",
     "grid.linewidth": 0.6,
     "legend.frameon": False,
@@ -86,7 +87,9 @@ def losses(group: Group, along: str = "steps") -> Figure:
         data_title = next(iter(group.models.values()))[0].config.task.data_title
         data = f": {data_title}" if data_title and not one.in_parts else ""
         suffix = "" if along == "steps" else "-time"
-        return _finish(f"{group.name}{suffix}", f"{one.title}{data} ({group.variant})", canvas)
+        return _finish(
+            f"{group.name}{suffix}", group.title if not data else f"{one.title}{data} ({group.variant})", canvas
+        )
 
 
 def _band(curves: list[Curve], along: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -165,7 +168,7 @@ def gates(group: Group) -> Figure | None:
             share = record.figure["gate_share"]
             axes.bar(range(len(share)), share, width=1.0, color=COLOURS.get(model, "#666666"), linewidth=0)
             axes.set_ylim(0, 1)
-            axes.set_ylabel(paper.title(model), rotation=0, ha="right", va="center")
+            axes.set_ylabel(paper.title(model).replace(" (", "\n("), rotation=0, ha="right", va="center")
             axes.grid(False, axis="x")
         record = next(iter(shown.values()))
         assert record.figure is not None

@@ -97,6 +97,13 @@ class Group:
         return f"{self.experiment}-{self.variant}"
 
     @property
+    def title(self) -> str:
+        """The experiment, its size and the variant."""
+        size = next(iter(self.models.values()))[0].config.task.describe()
+        name = paper.EXPERIMENTS[self.experiment].title
+        return f"{name}, {size} ({self.variant})" if size else f"{name} ({self.variant})"
+
+    @property
     def baseline(self) -> float:
         return next(iter(self.models.values()))[0].baseline
 

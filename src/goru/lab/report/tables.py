@@ -21,7 +21,11 @@ class Table:
     variant: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    brief: tuple[str, ...] = ()
+    """The columns for a terminal, where not all fit."""
 
+
+_BRIEF = ("model", "units", "test loss", "of baseline", "accuracy", "solved at step", "ms a step")
 
 _SCORES = {
     "test_accuracy": "accuracy",
@@ -31,7 +35,6 @@ _SCORES = {
 
 def results(group: Group) -> Table:
     """One row a model: sizes, final scores, when it was solved, speed."""
-    one = paper.EXPERIMENTS[group.experiment]
     scores = [key for key in _SCORES if any(r[0].score(key) is not None for r in group.models.values())]
     solved_below = paper.SOLVED * group.baseline
     rows = []
@@ -76,8 +79,8 @@ def results(group: Group) -> Table:
         "ms a step",
         "time",
     )
-    title = f"{one.title} ({group.variant}); baseline {group.baseline:.4f}"
-    return Table(group.name, title, group.variant, headings, tuple(rows))
+    title = f"{group.title}; baseline {group.baseline:.4f}"
+    return Table(group.name, title, group.variant, headings, tuple(rows), _BRIEF)
 
 
 def claims(verdicts: list[Verdict]) -> Table:

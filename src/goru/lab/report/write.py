@@ -25,6 +25,7 @@ class Written:
 
     page: Path
     tables: list[Table]
+    verdicts: list[claims.Verdict]
 
 
 def write(runs: Path, out: Path) -> Written:
@@ -49,7 +50,7 @@ def write(runs: Path, out: Path) -> Written:
         page.write_text(_page(sections, verdicts, problems))
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error.strerror or error}.") from None
-    return Written(page, all_tables)
+    return Written(page, all_tables[:-1], verdicts)
 
 
 def _section(group: Group, verdicts: list[claims.Verdict]) -> dict[str, Any]:

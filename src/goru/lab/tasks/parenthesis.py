@@ -49,6 +49,9 @@ class Parenthesis(Task):
         if min(self.length, self.kinds, self.cap, self.test_size) < 1 or self.noise < 0:
             raise ValueError("length, kinds, cap and test_size should be at least 1, noise at least 0")
 
+    def describe(self) -> str:
+        return f"length {self.length}"
+
     @property
     def symbols(self) -> int:
         return 2 * self.kinds + self.noise

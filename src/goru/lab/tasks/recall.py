@@ -47,6 +47,9 @@ class RecallTask(Task):
         if self.recall < 1 or self.delay < 1 or self.test_size < 1:
             raise ValueError("delay, recall and test_size should be at least 1")
 
+    def describe(self) -> str:
+        return f"T = {self.delay}, {self.recall} symbols"
+
     @property
     def length(self) -> int:
         return self.delay + 2 * self.recall

@@ -38,6 +38,10 @@ class Task(ABC):
         """What the data are, by their true name; empty where the experiment's own title says it."""
         return ""
 
+    def describe(self) -> str:
+        """The size of the task in a few words, for titles."""
+        return ""
+
     @abstractmethod
     def problem(self, seed: int, batch_size: int) -> Problem:
         """Make the task ready for one run (loads or generates what is fixed, such as the test set)."""
