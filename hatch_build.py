@@ -24,7 +24,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SOURCES = Path("src/goru/kernels/csrc")
 LIBRARY = Path("src/goru/kernels/_native.so")
 
-FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-exceptions", "-fno-rtti"]
+FLAGS = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-exceptions", "-fno-rtti"]
 # x86-64-v3 and -v4, spelled out for compilers that do not know these names.
 AVX2 = ["-mavx2", "-mfma", "-mbmi", "-mbmi2"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mavx512cd"]

@@ -64,9 +64,7 @@ EurnnArguments = _plain(
     grad_row=c_int64, depth=c_int64, gradients=c_void_p, inputs=c_void_p, sums=c_void_p, weights=c_void_p,
     grad_x=c_void_p,
 )  # fmt: skip
-RotationSizes = _plain(
-    "RotationSizes", lanes=c_int64, eurnn_scratch=c_int64, matrix_scratch=c_int64, columns=c_int64
-)
+RotationSizes = _plain("RotationSizes", lanes=c_int64, eurnn_scratch=c_int64, matrix_scratch=c_int64, columns=c_int64)
 
 
 class GoruSizes(Structure):
@@ -102,7 +100,7 @@ def load() -> ctypes.CDLL | str:
     except OSError as error:
         return f"the native kernels cannot be loaded: {error}"
     library.goru_source_hash.restype = c_char_p
-    if (sources := source_hash()) not in (None, library.goru_source_hash().decode()):
+    if source_hash() not in (None, library.goru_source_hash().decode()):
         return (
             "the native kernels are older than their C++ sources: rebuild them with `python hatch_build.py` or "
             "`pip install -e .`"
@@ -141,13 +139,28 @@ def load() -> ctypes.CDLL | str:
 
 def levels(library: ctypes.CDLL) -> dict[str, int]:
     """The instruction sets of the library that this processor can run, the plainest first."""
-    return {
-        library.goru_level_name(i).decode(): i for i in range(library.goru_levels()) if library.goru_level_runs(i)
-    }
+    return {library.goru_level_name(i).decode(): i for i in range(library.goru_levels()) if library.goru_level_runs(i)}
+
+
+_forked = False
+
+
+def _remember_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_remember_fork)
 
 
 def get() -> Any:
-    """The library; RuntimeError where there is none."""
+    """The library; RuntimeError where there is none.
+
+    In a forked child torch's own thread pool does not exist, and its larger operations would wait for it for ever:
+    there torch is put on one thread, as its DataLoader does with its workers.
+    """
+    if _forked and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
     library = load()
     if isinstance(library, str):
         raise RuntimeError(library)
@@ -190,4 +203,3 @@ def release() -> None:
     """Give the pool's idle memory back to the system."""
     if not isinstance(library := load(), str):
         library.goru_release()
-

@@ -10,6 +10,7 @@ from torch import Tensor
 CALL_FLOPS = 4e9  # most work in one call of the library: a fraction of a second
 THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
 
+
 def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """The tensor, dense; an error in words if it is not what the kernels would read."""
     if tensor.device.type != "cpu":

@@ -95,9 +95,7 @@ def eurnn_forward(
         if mesh.complex:
             return manual.eurnn_forward(x, h0, weight_ih, bias, transition, lengths, mesh, reverse, save)
         # A GORU without gates is a real EURNN.
-        output, h_n, _ = goru_forward(
-            x, h0, weight_ih, None, bias, transition, lengths, False, False, reverse, False
-        )
+        output, h_n, _ = goru_forward(x, h0, weight_ih, None, bias, transition, lengths, False, False, reverse, False)
         return output, h_n, x.new_empty(0)
     e = _Eurnn(x, h0, weight_ih, bias, transition, lengths, mesh, reverse)
     output = torch.empty((e.T, e.B, e.H), dtype=e.real)

@@ -147,9 +147,7 @@ def goru_backward(
                 g.code, g.gates, pointer(g.weight_hh), g.u.data_ptr(), H, memory["packed"]
             )
             if needs_x:
-                g.library.goru_goru_pack_input(
-                    g.code, g.gates, g.weight_ih.data_ptr(), I, H, memory["packed_input"]
-                )
+                g.library.goru_goru_pack_input(g.code, g.gates, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GoruBackward(
                 g.shape, grad_step, grad_row, steps * B, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
                 output.data_ptr(), saved.data_ptr(), memory["packed"], memory["packed_input"], carry.data_ptr(),

@@ -19,6 +19,7 @@ inline Vec<T> modulus(Vec<T> re, Vec<T> im) {
   const Vec<T> big = choose<T>(swap, im, re), small = choose<T>(swap, re, im);
   const Vec<T> ratio = small / choose<T>(big == T(0), splat(T(1)), big);
   Vec<T> root = T(1) + ratio * ratio;
+  GORU_UNROLL
   for (int i = 0; i < W<T>; ++i) root[i] = sizeof(T) == 4 ? __builtin_sqrtf(root[i]) : __builtin_sqrt(root[i]);
   return big * root;
 }
@@ -126,14 +127,18 @@ struct Eurnn {
   template <int N>
   inline void units(int64_t u, T* h, const T* input, T* save) const {
     Vec<T> from_x[kParts][N];
+    GORU_UNROLL
     for (int c = 0; c < kParts; ++c) weigh<T, N>(weight + (c * H + u) * I, I, input, I, from_x[c]);
+    GORU_UNROLL
     for (int n = 0; n < N; ++n) {
       Vec<T> a[kParts];
+      GORU_UNROLL
       for (int c = 0; c < kParts; ++c) {
         a[c] = load(h + (c * H + u + n) * L) + from_x[c][n];
         if (save) store(save + (c * H + u + n) * L, a[c]);
       }
       activate(a, u + n);
+      GORU_UNROLL
       for (int c = 0; c < kParts; ++c) store(h + (c * H + u + n) * L, a[c]);
     }
   }
@@ -216,14 +221,17 @@ struct Eurnn {
         const T* a = C ? saved_at(t, block) : y;
         for (int64_t u = 0; u < H; ++u) {
           Vec<T> at[kParts], grad[kParts];
+          GORU_UNROLL
           for (int c = 0; c < kParts; ++c) at[c] = load(a + (c * H + u) * L), grad[c] = load(g + (c * H + u) * L);
           Vec<T> b = deactivate(at, grad, u);
           if (n < L)  // idle lanes must add nothing to the sums, whatever lies in them
             for (int64_t l = n; l < L; ++l) {
               b[l] = T(0);
+              GORU_UNROLL
               for (int c = 0; c < kParts; ++c) grad[c][l] = T(0);
             }
           store(db + u * L, load(db + u * L) + b);
+          GORU_UNROLL
           for (int c = 0; c < kParts; ++c) {
             const int64_t unit = c * H + u;
             store(g + unit * L, grad[c]);

@@ -8,9 +8,11 @@ namespace {
 // sum[u][lanes] = sum over i of weight[u][i] * x[i][lanes], for kUnits rows of the weight.
 template <class T, int N>
 inline void weigh(const T* weight, int64_t stride, const T* x, int64_t I, Vec<T>* sum) {
+  GORU_UNROLL
   for (int n = 0; n < N; ++n) sum[n] = Vec<T>{};
   for (int64_t i = 0; i < I; ++i) {
     const Vec<T> value = load(x + i * W<T>);
+    GORU_UNROLL
     for (int n = 0; n < N; ++n) sum[n] += weight[n * stride + i] * value;
   }
 }
@@ -18,9 +20,11 @@ inline void weigh(const T* weight, int64_t stride, const T* x, int64_t I, Vec<T>
 // sum[i][lanes] = sum over units of weight[unit][i] * gradient[unit][lanes], for N columns of the weight.
 template <class T, int N>
 inline void weigh_back(const T* weight, int64_t stride, const T* gradient, int64_t step, int64_t units, Vec<T>* sum) {
+  GORU_UNROLL
   for (int n = 0; n < N; ++n) sum[n] = Vec<T>{};
   for (int64_t u = 0; u < units; ++u) {
     const Vec<T> value = load(gradient + u * step);
+    GORU_UNROLL
     for (int n = 0; n < N; ++n) sum[n] += weight[u * stride + n] * value;
   }
 }
@@ -41,9 +45,12 @@ struct LaneProducts {
       Vec<T> sum[NG * NI] = {};
       for (int64_t k = 0; k < depth; ++k, a += NG * W<T>, b += NI * W<T>) {
         Vec<T> x[NI];
+        GORU_UNROLL
         for (int i = 0; i < NI; ++i) x[i] = load(b + i * W<T>);
+        GORU_UNROLL
         for (int u = 0; u < NG; ++u) {
           const Vec<T> value = load(a + u * W<T>);
+          GORU_UNROLL
           for (int i = 0; i < NI; ++i) sum[u * NI + i] += value * x[i];
         }
       }

@@ -39,9 +39,10 @@ struct Rotations {
     for (int64_t n = 0; n < m.rotations; ++n) {
       if (idle(n, columns)) continue;
       Vec<T> k[kCoefficients];
+      GORU_UNROLL
       for (int i = 0; i < kCoefficients; ++i) k[i] = splat(coefficients[n * kCoefficients + i]);
       T *p = state + m.p[n] * L, *q = state + m.q[n] * L;
-#pragma GCC unroll 4
+      GORU_UNROLL
       for (int v = 0; v < V; ++v, p += W<T>, q += W<T>) {
         const Vec<T> pr = load(p), qr = load(q);
         if constexpr (!C) {
@@ -89,10 +90,11 @@ struct Rotations {
     for (int64_t n = N - 1; n >= 0; --n) {
       if (idle(n, columns)) continue;
       Vec<T> k[kCoefficients];
+      GORU_UNROLL
       for (int i = 0; i < kCoefficients; ++i) k[i] = splat(coefficients[n * kCoefficients + i]);
       T *yp = state + m.p[n] * L, *yq = state + m.q[n] * L, *gp = grad + m.p[n] * L, *gq = grad + m.q[n] * L;
       Vec<T> theta = {}, phi = {};
-#pragma GCC unroll 4
+      GORU_UNROLL
       for (int v = 0; v < V; ++v, yp += W<T>, yq += W<T>, gp += W<T>, gq += W<T>) {
         const Vec<T> a = load(yp), b = load(yq), d = load(gp), e = load(gq);
         theta += e * a - d * b;

@@ -12,6 +12,9 @@
 #include <xmmintrin.h>
 #endif
 
+// Before loops of constant length over registers: unrolled they stay there, otherwise they go through memory.
+#define GORU_UNROLL _Pragma("GCC unroll 32")
+
 namespace {
 
 #if defined(__AVX512F__)

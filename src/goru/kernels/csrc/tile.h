@@ -21,12 +21,16 @@ __attribute__((noinline)) void tile(
   constexpr int N = NU * NG;
   Vec<T> sum[MR * N] = {};
   const T* a[MR];
+  GORU_UNROLL
   for (int r = 0; r < MR; ++r) a[r] = rows[r];
   auto one = [&](int64_t kk) __attribute__((always_inline)) {
     Vec<T> w[N];
+    GORU_UNROLL
     for (int j = 0; j < N; ++j) w[j] = load(b + (j / NG) * panel + (j % NG) * W<T>);
+    GORU_UNROLL
     for (int r = 0; r < MR; ++r) {
       const Vec<T> x = splat(a[r][kk]);
+      GORU_UNROLL
       for (int j = 0; j < N; ++j) sum[r * N + j] += x * w[j];
     }
     b += NG * W<T>;
@@ -35,9 +39,11 @@ __attribute__((noinline)) void tile(
   for (; k + W<T> <= K; k += W<T>) {
 #pragma GCC unroll 4
     for (int64_t kk = 0; kk < W<T>; ++kk) one(kk);
+    GORU_UNROLL
     for (int r = 0; r < MR; ++r) a[r] += jump;
   }
   for (int64_t kk = 0; k < K; ++k, ++kk) one(kk);
+  GORU_UNROLL
   for (int j = 0; j < MR * N; ++j) acc[j] = sum[j];
 }
 
@@ -47,19 +53,26 @@ template <class T, int MR, int NV>
 __attribute__((noinline)) void outer_tile(
     const T* a, const T* b, int64_t panel, int64_t K, T* out, int64_t stride) {
   Vec<T> sum[MR][NV];
+  GORU_UNROLL
   for (int n = 0; n < MR; ++n)
+    GORU_UNROLL
     for (int m = 0; m < NV; ++m) sum[n][m] = load(out + n * stride + m * W<T>);
   for (int64_t k = 0; k < K; ++k) {
     Vec<T> w[NV];
+    GORU_UNROLL
     for (int m = 0; m < NV; ++m) w[m] = load(b + m * panel);
+    GORU_UNROLL
     for (int n = 0; n < MR; ++n) {
       const Vec<T> x = splat(a[n]);
+      GORU_UNROLL
       for (int m = 0; m < NV; ++m) sum[n][m] += x * w[m];
     }
     a += W<T>;
     b += W<T>;
   }
+  GORU_UNROLL
   for (int n = 0; n < MR; ++n)
+    GORU_UNROLL
     for (int m = 0; m < NV; ++m) store(out + n * stride + m * W<T>, sum[n][m]);
 }
 

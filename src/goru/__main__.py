@@ -1,0 +1,38 @@
+"""The command `goru`: `doctor` belongs to the library, every other verb to the laboratory (`goru[lab]`)."""
+
+from __future__ import annotations
+
+import sys
+
+USAGE = """usage: goru COMMAND ...
+
+  goru doctor   which kernels run on this machine and why, with a short self-test
+
+Every other command (ls, show, run, reproduce, status, report, data, bench) belongs to the laboratory: {lab}
+"""
+INSTALL = 'pip install "goru[lab]"'
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Carry out a command line; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["doctor"]:
+        from . import doctor
+
+        return doctor.main(argv[1:])
+    asks_help = not argv or argv[0] in ("-h", "--help", "help")
+    try:
+        from .lab import cli
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "goru" and error.name not in ("goru.lab", "goru.lab.cli"):
+            raise  # a fault of ours, not a missing dependency
+        if asks_help:
+            print(USAGE.format(lab=INSTALL), end="")
+            return 0
+        print(f"goru {argv[0]} needs the laboratory: {INSTALL}", file=sys.stderr)
+        return 2
+    return cli.main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+"""The C++ kernels against the reference, under torch's tools, and under conditions that break careless kernels."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from goru.kernels import library, native, operators, reference
+from goru.rotations import Mesh
+from tests.kernels import native_cases as cases
+from tests.kernels.native_cases import Case, goru_arguments, relative
+
+pytestmark = pytest.mark.skipif(
+    native.unavailable_reason() is not None, reason=f"no native kernels: {native.unavailable_reason()}"
+)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("shape", cases.SHAPES, ids=str)
+def test_goru_equals_the_reference(shape: tuple[int, int, int, int]) -> None:
+    wrong = [case for case in cases.goru_cases(shape) if not cases.goru_difference(case) <= case.tolerance]
+    assert not wrong
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 40])
+def test_eurnn_equals_the_reference(size: int) -> None:
+    wrong = [
+        (case, mesh, dense)
+        for case, mesh, dense in cases.eurnn_cases(size)
+        if not cases.eurnn_difference(case, mesh, dense) <= case.tolerance
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 33, 70])
+def test_mesh_equals_the_reference(size: int) -> None:
+    for kind, capacity in (("fft", None), ("tunable", 1), ("tunable", size)):
+        for complex in (False, True):
+            mesh = Mesh(kind, size, capacity, complex)
+            assert cases.mesh_difference(mesh, torch.float64) < 1e-11
+            assert cases.mesh_difference(mesh, torch.float32) < 1e-4
+
+
+def test_every_instruction_set_of_this_processor() -> None:
+    for name in library.levels(library.get()):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.kernels.native_cases"],
+            cwd=ROOT, env=os.environ | {"GORU_ISA": name}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.startswith(name)
+
+
+def test_an_instruction_set_that_cannot_run_is_refused() -> None:
+    code = "from goru.kernels import native; print(native.unavailable_reason())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"GORU_ISA": "vax"}, capture_output=True, text=True
+    )
+    assert "GORU_ISA=vax is not an instruction set that this processor can run" in done.stdout
+
+
+def test_results_do_not_depend_on_the_number_of_threads_or_the_run() -> None:
+    case = Case(30, 37, 5, 48, dtype=torch.float32)
+    arguments, _ = goru_arguments(case)
+
+    def run() -> list[torch.Tensor]:
+        output, h_n, _ = operators.goru(*arguments, None, True, True, False, True, "native")  # type: ignore[arg-type]
+        return [output, h_n, *torch.autograd.grad(output.square().sum() + h_n.sum(), arguments)]  # type: ignore[arg-type]
+
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3, 3):
+            torch.set_num_threads(threads)
+            results.append(run())
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_strided_inputs_and_expanded_gradients() -> None:
+    case = Case(6, 5, 4, 10)
+    (x, *rest), _ = goru_arguments(case)
+    expected = operators.goru(x, *rest, None, True, True, False, True, "native")[0]
+    strange = [
+        x.detach().transpose(0, 1).contiguous().transpose(0, 1),
+        torch.stack([x.detach(), x.detach()], -1)[..., 0],
+        x.detach().flip(2).flip(2),
+    ]
+    for other in strange:
+        found = operators.goru(other, *rest, None, True, True, False, True, "native")[0]
+        assert torch.equal(found, expected)
+    (dense,) = torch.autograd.grad(expected, rest[4], torch.ones_like(expected), retain_graph=True)
+    (expanded,) = torch.autograd.grad(expected.sum(), rest[4], retain_graph=True)
+    (again,) = torch.autograd.grad(expected.sum(), rest[4])
+    assert torch.equal(dense, expanded)
+    assert torch.equal(expanded, again)
+
+
+def test_empty_batch() -> None:
+    arguments, _ = goru_arguments(Case(batch=0))
+    output, h_n, _ = operators.goru(*arguments, None, True, True, False, True, "native")  # type: ignore[arg-type]
+    assert output.shape == (5, 0, 8)
+    grads = torch.autograd.grad(output.sum() + h_n.sum(), arguments)  # type: ignore[arg-type]
+    assert all((g == 0).all() for g in grads)
+    mesh = Mesh("tunable", 8, 2, True)
+    x, h0 = torch.zeros(5, 0, 3), torch.zeros(0, 8, dtype=torch.complex64)
+    output, h_n, _ = operators.eurnn(
+        x, h0, torch.zeros(16, 3), None, torch.zeros(mesh.num_angles), None, "tunable", 2, False, True, "native"
+    )
+    assert output.shape == (5, 0, 8)
+    assert h_n.dtype == torch.complex64
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
+def test_what_is_not_finite_spreads_as_in_torch(value: float) -> None:
+    arguments, _ = goru_arguments(Case(4, 3, 2, 9, dtype=torch.float32))
+    with torch.no_grad():
+        arguments[0][1, 1, 0] = value  # type: ignore[index]
+        expected, _ = reference.goru(*arguments, None, True, True, False)  # type: ignore[arg-type]
+        found, _, _ = operators.goru(*arguments, None, True, True, False, False, "native")  # type: ignore[arg-type]
+    assert torch.equal(expected.isfinite(), found.isfinite())
+    finite = expected.isfinite()
+    assert relative(found[finite], expected[finite]) < 1e-5
+
+
+def test_numbers_too_small_to_be_normal() -> None:
+    arguments, _ = goru_arguments(Case(20, 3, 2, 9, dtype=torch.float32))
+    with torch.no_grad():
+        for i in (0, 1):
+            arguments[i].mul_(1e-40)  # type: ignore[union-attr]
+        found, _, _ = operators.goru(*arguments, None, True, True, False, False, "native")  # type: ignore[arg-type]
+        assert found.abs().max() < 1e-30
+        assert torch.tensor(1e-40) * 1 > 0  # the caller's own arithmetic still has them
+
+
+def test_torch_library_accepts_the_operators() -> None:
+    case = Case(3, 2, 2, 5, ragged=True)
+    arguments, lengths = goru_arguments(case)
+    torch.library.opcheck(operators.goru, (*arguments, lengths, True, True, False, True, "native"))
+    mesh = Mesh("tunable", 5, 2, True)
+    angles = torch.randn(mesh.num_angles, requires_grad=True)
+    torch.library.opcheck(operators.mesh_matrix, (angles, "tunable", 5, 2, True, "native"))
+    h0 = torch.randn(2, 5, dtype=torch.complex64, requires_grad=True)
+    torch.library.opcheck(
+        operators.eurnn,
+        (
+            torch.randn(3, 2, 2),
+            h0,
+            torch.randn(10, 2),
+            torch.zeros(5),
+            angles,
+            None,
+            "tunable",
+            2,
+            False,
+            True,
+            "native",
+        ),
+    )
+
+
+WRONG = {
+    "x": lambda a: [a[0][..., :1], *a[1:]],
+    "x of two dimensions": lambda a: [a[0][0], *a[1:]],
+    "no steps": lambda a: [a[0][:0], *a[1:]],
+    "h0": lambda a: [a[0], a[1][:1], *a[2:]],
+    "h0 of another dtype": lambda a: [a[0], a[1].float(), *a[2:]],
+    "weight_ih": lambda a: [*a[:2], a[2][1:], *a[3:]],
+    "weight_hh": lambda a: [*a[:3], a[3][:, 1:], *a[4:]],
+    "no weight_hh": lambda a: [*a[:3], None, *a[4:]],
+    "bias": lambda a: [*a[:4], a[4][:3], a[5]],
+    "u": lambda a: [*a[:5], a[5][:, :2]],
+    "half precision": lambda a: [t.half() for t in a],
+    "integers": lambda a: [t.long() for t in a],
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_inconsistent_arguments_are_refused(what: str) -> None:
+    arguments, _ = goru_arguments(Case(4, 3, 2, 6))
+    wrong = WRONG[what]([a.detach() for a in arguments])  # type: ignore[union-attr]
+    with pytest.raises(RuntimeError):
+        torch.ops.goru.goru(*wrong, None, True, True, False, True, "native")
+
+
+@pytest.mark.parametrize("lengths", [[0, 1, 2], [1, 2, 5], [1, 2], [-1, 1, 1]])
+def test_wrong_lengths_are_refused(lengths: list[int]) -> None:
+    arguments, _ = goru_arguments(Case(4, 3, 2, 6))
+    with pytest.raises(RuntimeError):
+        operators.goru(*arguments, torch.tensor(lengths), True, True, False, True, "native")  # type: ignore[arg-type]
+
+
+def test_a_long_sequence_can_be_interrupted() -> None:
+    x, H = torch.zeros(20000, 64, 4), 128
+    arguments = [x, torch.zeros(64, H), torch.zeros(3 * H, 4), torch.zeros(2 * H, H), torch.zeros(3 * H), torch.eye(H)]
+    sent = 0.0
+
+    def interrupt() -> None:
+        nonlocal sent
+        sent = time.monotonic()
+        _thread.interrupt_main()
+
+    timer = threading.Timer(0.3, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(100):
+            operators.goru(*arguments, None, True, True, False, False, "native")
+    assert time.monotonic() - sent < 3  # a second on an idle machine
+
+
+def test_sixteen_threads_at_once() -> None:
+    problems = [goru_arguments(Case(20, 5 + i, 3, 17 + i, dtype=torch.float32, seed=i))[0] for i in range(16)]
+
+    def solve(arguments: list) -> torch.Tensor:
+        output = operators.goru(*arguments, None, True, True, False, True, "native")[0]
+        return torch.autograd.grad(output.square().sum(), arguments[5])[0]
+
+    expected = [solve(p) for p in problems]
+    found: list[torch.Tensor | None] = [None] * 16
+
+    def work(i: int) -> None:
+        for _ in range(3):
+            found[i] = solve(problems[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))  # type: ignore[arg-type]
+
+
+def test_use_after_fork() -> None:
+    code = """
+import os, torch
+from goru.kernels import operators
+from tests.kernels.native_cases import Case, goru_arguments
+arguments, _ = goru_arguments(Case(60, 64, 3, 64, dtype=torch.float32))
+def solve():
+    output = operators.goru(*arguments, None, True, True, False, True, "native")[0]
+    return torch.autograd.grad(output, arguments[5], torch.ones_like(output))[0]
+torch.set_num_threads(2)
+expected = solve()
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.equal(solve(), expected) else 3)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, timeout=100, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_memory_is_kept_between_steps_and_can_be_released() -> None:
+    first = library.pooled_empty((1000, 1000), torch.float32)
+    address = first.data_ptr()
+    del first
+    second = library.pooled_empty((900, 1000), torch.float32)
+    assert second.data_ptr() == address
+    third = library.pooled_empty((1000, 1000), torch.float32)
+    assert third.data_ptr() != address
+    del second, third
+    library.release()
+
+
+def test_a_kept_output_is_not_overwritten_by_the_next_call() -> None:
+    arguments, _ = goru_arguments(Case(200, 64, 3, 32, dtype=torch.float32))
+    output = operators.goru(*arguments, None, True, True, False, True, "native")[0]  # type: ignore[arg-type]
+    copy = output.detach().clone()
+    view = output.detach()[5]
+    del output
+    with torch.no_grad():
+        for _ in range(3):
+            operators.goru(*(a * 2 for a in arguments), None, True, True, False, True, "native")  # type: ignore
+    assert torch.equal(view, copy[5])

@@ -1,0 +1,60 @@
+"""`goru doctor` tells the truth, and other verbs say how to get the laboratory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import goru.__main__ as command
+from goru import doctor
+from goru.kernels import native, operators
+
+
+def test_report_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    for words in ("goru ", "torch ", "threads", "native kernels", "GORU/EURNN on cpu, float32", "everything works"):
+        assert words in text
+    if native.unavailable_reason() is None:
+        assert f"instruction set {native.isa()}" in text
+
+
+def test_a_wrong_kernel_is_noticed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    right = operators.BACKENDS["manual"].goru_forward
+
+    def wrong(*arguments):
+        output, h_n, saved = right(*arguments)
+        return output * 1.01, h_n, saved
+
+    monkeypatch.setattr(operators.BACKENDS["manual"], "goru_forward", wrong)
+    assert doctor.main([]) == 1
+    assert "FAILED manual float64 GORU forward" in capsys.readouterr().out
+
+
+def test_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--all"]) == 2
+    assert "takes no arguments" in capsys.readouterr().err
+    assert doctor.main(["--help"]) == 0
+
+
+def test_without_the_laboratory_other_verbs_say_how_to_get_it() -> None:
+    # An entry None in sys.modules is how Python spells "not installed".
+    code = "import sys; sys.modules['rich'] = sys.modules['tyro'] = None; from goru.__main__ import main; sys.exit(main({}))"
+    run = [sys.executable, "-c"]
+    done = subprocess.run([*run, code.format(["run", "copying"])], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == 'goru run needs the laboratory: pip install "goru[lab]"\n'
+    done = subprocess.run([*run, code.format([])], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "goru doctor" in done.stdout
+
+
+def test_an_instruction_set_is_reported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "goru", "doctor"], env=os.environ | {"GORU_ISA": "pdp11"}, capture_output=True, text=True
+    )
+    assert "cannot run: GORU_ISA=pdp11" in done.stdout or "were not built" in done.stdout
+    assert done.returncode == 0
