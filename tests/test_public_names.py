@@ -28,8 +28,8 @@ def test_nothing_else_looks_public():
     """Beside the names only submodules are there, and no import of theirs leaks out."""
     visible = {name for name, value in vars(goru).items() if not name.startswith("_") and not inspect.ismodule(value)}
     assert visible - set(PUBLIC) == set()
-    modules = {name for name, value in vars(goru).items() if inspect.ismodule(value) and not name.startswith("_")}
-    assert modules <= {"activation", "gates", "kernels", "lab", "layers", "rotations", "doctor"}
+    modules = [value.__name__ for name, value in vars(goru).items() if inspect.ismodule(value) and name[0] != "_"]
+    assert [name for name in modules if not name.startswith("goru.")] == []
 
 
 def test_every_public_name_says_what_it_is():

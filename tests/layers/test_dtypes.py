@@ -121,6 +121,20 @@ def test_bfloat16(name: str, backend: str):
     assert low.orthogonality_error() <= torch.finfo(torch.bfloat16).eps * math.sqrt(H)
 
 
+@backends
+@pytest.mark.parametrize("name", ["goru", "goru-tunable", "eurnn-real"])
+def test_u_of_a_bfloat16_layer_is_rounded_once(name: str, backend: str):
+    """Built in float32 from the bfloat16 angles; built in bfloat16 it would lose a bit with every mesh layer."""
+    kind = BY_NAME[name]
+    low = lively(kind.layer(I, 64, backend=backend, dtype=torch.bfloat16))
+    high = kind.layer(I, 64, backend=backend)
+    high.load_state_dict({n: v.float() for n, v in low.state_dict().items()})
+    U = low.orthogonal_matrix()
+    assert U.dtype == torch.bfloat16
+    # Half a unit in the last place of an entry below 1, and the rounding of float32 itself.
+    assert (U.float() - high.orthogonal_matrix()).abs().max() <= torch.finfo(torch.bfloat16).eps / 4 + 1e-5
+
+
 def test_bfloat16_with_a_complex_state():
     """There is no complex bfloat16: the state is complex64, parameters and output stay bfloat16."""
     low = lively(goru.EURNN(I, H, dtype=torch.bfloat16), b_h="negative")

@@ -196,6 +196,15 @@ def test_deepcopy_and_pickle(kind: Kind, ran_before: bool):
             assert not torch.equal(other(x)[0], expected)
 
 
+@plain_kinds
+def test_what_is_kept_from_inference_is_not_saved(kind: Kind):
+    layer = kind.layer(I, 32)
+    before = len(pickle.dumps(layer))
+    with torch.no_grad():
+        layer(torch.zeros(2, 1, I))
+    assert len(pickle.dumps(layer)) == before
+
+
 def test_repr_tells_mesh_and_capacity():
     text = repr(goru.GORU(3, 5, 2, False, True, 0.5, True, mesh="tunable", capacity=4))
     for word in (
