@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -74,10 +75,9 @@ def test_compiler_that_fails(tree: Path, tmp_path: Path, compiler: str) -> None:
 
 
 def test_source_distribution_has_the_sources(tree: Path, tmp_path: Path) -> None:
-    import tarfile
-
     path, _ = build(tree, "sdist", tmp_path)
-    names = [name.split("/", 1)[1] for name in tarfile.open(path).getnames()]
+    with tarfile.open(path) as archive:
+        names = [name.split("/", 1)[1] for name in archive.getnames()]
     assert "hatch_build.py" in names
     assert "src/goru/kernels/csrc/goru_forward.h" in names
     assert not [name for name in names if name.endswith(".so")]

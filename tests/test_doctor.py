@@ -42,7 +42,7 @@ def test_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_without_the_laboratory_other_verbs_say_how_to_get_it() -> None:
     # An entry None in sys.modules is how Python spells "not installed".
-    code = "import sys; sys.modules['rich'] = sys.modules['tyro'] = None; from goru.__main__ import main; sys.exit(main({}))"
+    code = "import sys; sys.modules.update(rich=None, tyro=None); from goru.__main__ import main; sys.exit(main({}))"
     run = [sys.executable, "-c"]
     done = subprocess.run([*run, code.format(["run", "copying"])], capture_output=True, text=True)
     assert done.returncode == 2

@@ -189,7 +189,7 @@ _new_capsule.argtypes, _new_capsule.restype = [c_void_p, c_char_p, c_void_p], ct
 
 
 def pooled_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """torch.empty for a large tensor that is made and dropped at each training step: its memory is kept for the next."""
+    """torch.empty for large tensors that come and go with each training step: the memory is kept for the next."""
     if math.prod(shape) * dtype.itemsize < 1 << 20:
         return torch.empty(shape, dtype=dtype)
     code = 5 if dtype.is_complex else 2

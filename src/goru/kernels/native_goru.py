@@ -151,7 +151,8 @@ def goru_backward(
             call = GoruBackward(
                 g.shape, grad_step, grad_row, steps * B, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
                 output.data_ptr(), saved.data_ptr(), memory["packed"], memory["packed_input"], carry.data_ptr(),
-                memory["chunk"], memory["through"], weights.data_ptr(), db.data_ptr(), dx.data_ptr() if needs_x else None,
+                memory["chunk"], memory["through"], weights.data_ptr(), db.data_ptr(),
+                dx.data_ptr() if needs_x else None,
             )  # fmt: skip
             for first, last in reversed(list(chunks(T, steps))):
                 call.shape.first, call.shape.last = first, last
