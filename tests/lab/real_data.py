@@ -12,9 +12,7 @@ from goru.lab import datasets
 
 def needs(name: str) -> pytest.MarkDecorator:
     """Skips a test when GORU_DATA does not hold the data set."""
-    present = any(
-        (Path(root) / name).is_dir() for root in os.environ.get("GORU_DATA", "").split(os.pathsep) if root
-    )
+    present = any((Path(root) / name).is_dir() for root in os.environ.get("GORU_DATA", "").split(os.pathsep) if root)
     return pytest.mark.skipif(not present, reason=f"GORU_DATA does not hold {name}")
 
 

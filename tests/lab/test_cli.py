@@ -202,9 +202,7 @@ def test_reproduce_names_what_failed(
 
 def test_as_a_command(tmp_path: Path) -> None:
     """`python -m goru.lab`, in a process of its own."""
-    done = goru(
-        "run", "--config", save(small("denoise", "gru"), tmp_path / "c.json"), "--runs", str(tmp_path)
-    )
+    done = goru("run", "--config", save(small("denoise", "gru"), tmp_path / "c.json"), "--runs", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "finished denoise/small/gru/seed0  step 40/40" in done.stdout
 

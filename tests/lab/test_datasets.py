@@ -35,9 +35,7 @@ class Letters(DataSet):
 
 
 def letters(*sources: Source) -> DataSet:
-    return Letters(
-        "letters", "Letters", "none", "Free.", "1 kB", archives=("letters.tar.gz",), sources=sources
-    )
+    return Letters("letters", "Letters", "none", "Free.", "1 kB", archives=("letters.tar.gz",), sources=sources)
 
 
 @pytest.fixture
@@ -277,9 +275,7 @@ class TestFetch:
     def test_not_found_and_the_next_address(self, places: Path, server: Server) -> None:
         self.fails(places, self.source(f"{server.address}/a"), "answered 404")
         server.files["/b"] = tar(CONTENT)
-        download.fetch(
-            self.source(f"{server.address}/a", f"{server.address}/b"), lambda _: None, progress=False
-        )
+        download.fetch(self.source(f"{server.address}/a", f"{server.address}/b"), lambda _: None, progress=False)
         assert store.verify(letters()).state == "good"
 
     def test_offline(self, places: Path, server: Server) -> None:
@@ -296,9 +292,7 @@ class TestFetch:
 
     def test_second_source(self, places: Path, server: Server) -> None:
         server.files["/b"] = tar(CONTENT)
-        set_ = letters(
-            *(Source((Download("letters.tar.gz", (f"{server.address}/{name}",), 10**6),)) for name in "ab")
-        )
+        set_ = letters(*(Source((Download("letters.tar.gz", (f"{server.address}/{name}",), 10**6),)) for name in "ab"))
         download.fetch(set_, say=lambda _: None, progress=False)
         assert store.verify(set_).state == "good"
 
@@ -319,9 +313,7 @@ class TestFetch:
         with pytest.raises(LabError, match=r"LDC93S1.*bring your own copy"):
             download.fetch(datasets.dataset("timit"), say=lambda _: None)
 
-    def test_words_become_characters(
-        self, places: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_words_become_characters(self, places: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         """The Penn Treebank's way: word files are downloaded, character files made of them and checked."""
         made = {f"ptb.char.{split}.txt": b"a _ b \n " for split in ("train", "valid", "test")}
         monkeypatch.setitem(CONTENT, "en/one.txt", b"")

@@ -82,9 +82,7 @@ def test_places() -> None:
     assert abs(taken - 4000 * 10 / 29).max() < 5 * math.sqrt(4000 * 10 / 29 * 19 / 29)
 
 
-@pytest.mark.parametrize(
-    "task", [*RECALL_TASKS, Parenthesis(length=50)], ids=["start", "random", "denoise", "paren"]
-)
+@pytest.mark.parametrize("task", [*RECALL_TASKS, Parenthesis(length=50)], ids=["start", "random", "denoise", "paren"])
 def test_a_batch_depends_on_seed_and_step_alone(task: Any) -> None:
     problem, other = task.problem(3, 8), task.problem(4, 8)
     later = [problem.batch(7), problem.batch(5), problem.batch(7)]

@@ -43,9 +43,10 @@ def attempt(config: RunConfig, folder: Path, checkpoint_seconds: float) -> None:
 
 def kill_and_resume(config: RunConfig, folder: Path, kills: int, rng: random.Random) -> None:
     """Kill the run at random moments, at least `kills` times while it was at work; then let it end."""
+    started = time.monotonic()
     train(config, folder / "whole")
+    length = time.monotonic() - started  # making the data ready included: a kill may come there too
     whole = config.directory(folder / "whole")
-    length = json.loads((whole / "result.json").read_text())["total_seconds"]
     directory = config.directory(folder / "killed")
     done = 0
     while done < kills:
@@ -53,7 +54,7 @@ def kill_and_resume(config: RunConfig, folder: Path, kills: int, rng: random.Ran
         process = PROCESSES.Process(target=attempt, args=(config, folder / "killed", seconds))
         process.start()
         wait_for(lambda process=process: runs.is_alive(directory) or not process.is_alive())
-        time.sleep(rng.uniform(0, length / 3))
+        time.sleep(rng.uniform(0, length))
         process.kill()
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)
@@ -75,7 +76,7 @@ def compare(whole: Path, killed: Path) -> None:
     assert outcome(whole) == outcome(killed)
 
 
-KILLED = [("copying", "goru"), ("denoise", "gru"), ("parenthesis", "goru"), ("penn_treebank", "lstm")]
+KILLED = [("copying", "goru"), ("denoise", "gru"), ("parenthesis", "goru")]
 
 
 @pytest.mark.parametrize(("experiment", "model"), KILLED)

@@ -132,10 +132,7 @@ class TestPaths:
 class TestCharacters:
     def test_by_hand(self) -> None:
         assert characters.parse(b"a _ < u n k > \n \n b \n ", "text") == "a_<unk>\n\nb\n"
-        assert (
-            characters.parse(as_characters(" no it was \n but n't\n").encode(), "text")
-            == "no_it_was\nbut_n't\n"
-        )
+        assert characters.parse(as_characters(" no it was \n but n't\n").encode(), "text") == "no_it_was\nbut_n't\n"
 
     @pytest.mark.parametrize(
         ("content", "match"),
@@ -157,10 +154,7 @@ class TestCharacters:
     @needs("ptb")
     def test_real(self) -> None:
         one = datasets.dataset("ptb")
-        texts = {
-            name: characters.parse(c, name)
-            for name, c in datasets.read(one, [p.name for p in one.parts]).items()
-        }
+        texts = {name: characters.parse(c, name) for name, c in datasets.read(one, [p.name for p in one.parts]).items()}
         counts = [(len(content), len(characters.alphabet(content))) for content in texts.values()]
         assert counts == [(5_017_482, 50), (393_042, 50), (442_423, 48)]
         train, valid, test = map(set, texts.values())
@@ -178,9 +172,7 @@ class TestGenerated:
         assert {len(example.path) for example in examples} == {3, 4}
         for tokens, path in examples[:300]:
             statements = tokens[:72].reshape(18, 4)[:, [0, 2]]
-            assert (
-                statements[::2] == statements[1::2, ::-1]
-            ).all()  # each edge both ways, on neighbouring lines
+            assert (statements[::2] == statements[1::2, ::-1]).all()  # each edge both ways, on neighbouring lines
             edges = [(int(a), int(b)) for a, b in statements[::2]]
             assert len({frozenset(edge) for edge in edges}) == 9
             assert list(graphs.shortest_paths(edges, path[0], path[-1])) == [path]
@@ -247,9 +239,7 @@ class TestFuzz:
         """A good file, cut off, with a piece replaced."""
         good = GOOD[name]
         first, last = sorted(data.draw(st.tuples(*[st.integers(0, len(good))] * 2)))
-        piece = data.draw(
-            st.binary(max_size=8) | st.sampled_from([b"\t", b"\n", b"\r\n", b" ", b"1 ", b"\x00"])
-        )
+        piece = data.draw(st.binary(max_size=8) | st.sampled_from([b"\t", b"\n", b"\r\n", b" ", b"1 ", b"\x00"]))
         end = data.draw(st.integers(0, len(good)))
         self.parse(name, (good[:first] + piece + good[last:])[:end])
 

@@ -50,12 +50,8 @@ def test_a_run_in_pieces_is_the_same_run(config: RunConfig, tmp_path: Path) -> N
 
 
 def same_tensors(a: Path, b: Path, config: RunConfig) -> bool:
-    (first, _), (second, _) = (
-        runs.RunDirectory(path, config).load_checkpoint() or ({}, {}) for path in (a, b)
-    )
-    return (
-        bool(first) and first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
-    )
+    (first, _), (second, _) = (runs.RunDirectory(path, config).load_checkpoint() or ({}, {}) for path in (a, b))
+    return bool(first) and first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
 def test_checkpoints_do_not_change_the_run(tmp_path: Path) -> None:
@@ -139,9 +135,7 @@ def test_a_loss_that_is_not_a_number(tmp_path: Path) -> None:
     assert str(again.value).split(" of ")[0] == str(error.value).split(" of ")[0]
 
 
-def test_parameters_that_are_not_numbers_are_never_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parameters_that_are_not_numbers_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of a step can be finite and its gradient not: the checkpoint before stays."""
     config = small("copying", "gru")
     learn = Training.learn
