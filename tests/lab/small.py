@@ -17,7 +17,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "copying": {"task.delay": 8, "task.recall": 3, "task.test_size": 16},
     "denoise": {"task.delay": 8, "task.recall": 3, "task.test_size": 16},
     "parenthesis": {"task.length": 12, "task.test_size": 16},
-    "shortest_path": {"task.data": "generated"},
+    "shortest_path": {"task.data": "generated", "task.graphs": 38},
     "babi": {"task.data": "generated", "task.questions": 60},
     "penn_treebank": {"task.data": "generated", "task.characters": 3000, "task.length": 8},
     "speech": {"task.data": "generated", "task.utterances": 12},

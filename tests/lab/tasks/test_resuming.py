@@ -13,7 +13,7 @@ from goru.lab.train import train
 from tests.lab.small import outcome
 
 SMALL = {
-    "shortest_path": {"epochs": 2},
+    "shortest_path": {"epochs": 5, "task.graphs": 190},
     "babi": {"epochs": 3, "task.questions": 120},
     "penn_treebank": {"epochs": 2, "task.characters": 5000, "task.length": 10},
     "speech": {"epochs": 3, "task.utterances": 20, "batch": 8},

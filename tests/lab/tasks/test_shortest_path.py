@@ -65,8 +65,9 @@ def test_generated_sizes(generated: ShortestPathProblem) -> None:
 
 
 def test_folds_and_seeds_differ() -> None:
-    first, second = (ShortestPath(data="generated", fold=fold).load()["valid"] for fold in (1, 2))
+    first, second = (ShortestPath(data="generated", fold=fold, graphs=38).load()["test"] for fold in (1, 2))
     assert not all((a.tokens == b.tokens).all() for a, b in zip(first, second, strict=True))
+    assert len(first) == 40
     with pytest.raises(ValueError, match="fold should be from 1 to 10"):
         ShortestPath(fold=11)
 

@@ -54,9 +54,7 @@ class _Lexicon:
 
     def _noun(self, plural: bool, rng: np.random.Generator) -> str:
         adjective = f"{self._draw(self.adjectives, rng)}y " if rng.random() < 0.3 else ""
-        return (
-            f"{'some' if plural else 'the'} {adjective}{self._draw(self.nouns, rng)}{'z' if plural else ''}"
-        )
+        return f"{'some' if plural else 'the'} {adjective}{self._draw(self.nouns, rng)}{'z' if plural else ''}"
 
     def _clause(self, rng: np.random.Generator) -> str:
         plural = rng.random() < 0.4

@@ -14,9 +14,7 @@ import soundfile
 
 from goru.lab.readers.utterances import COLUMNS, RATE, pcm_digest
 
-_VOWELS = np.array(
-    [[730, 1090, 2440], [270, 2290, 3010], [300, 870, 2240], [530, 1840, 2480], [570, 840, 2410]]
-)
+_VOWELS = np.array([[730, 1090, 2440], [270, 2290, 3010], [300, 870, 2240], [530, 1840, 2480], [570, 840, 2410]])
 """Resonances (Hz) of a, i, u, e, o."""
 _BANDWIDTH = 90.0
 _HIGHEST = RATE / 2 - 100

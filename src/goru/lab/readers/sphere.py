@@ -30,9 +30,7 @@ def parse(content: bytes, source: str) -> tuple[np.ndarray, int]:
     def number(name: str, low: int, high: int, otherwise: str | None = None) -> int:
         value = field(name, otherwise)
         if not (value.isascii() and value.isdigit()) or len(value) > 12 or not low <= int(value) <= high:
-            raise FormatError(
-                source, None, f"{name} should be a number from {low} to {high}, it is {value[:40]!r}"
-            )
+            raise FormatError(source, None, f"{name} should be a number from {low} to {high}, it is {value[:40]!r}")
         return int(value)
 
     coding = field("sample_coding", "pcm")
@@ -45,9 +43,7 @@ def parse(content: bytes, source: str) -> tuple[np.ndarray, int]:
     number("sample_n_bytes", 2, 2)
     rate, count = number("sample_rate", 1, 1_000_000), number("sample_count", 1, 2**32)
     if len(content) - length < 2 * count:
-        raise FormatError(
-            source, None, f"{count} samples announced, {(len(content) - length) // 2} are there"
-        )
+        raise FormatError(source, None, f"{count} samples announced, {(len(content) - length) // 2} are there")
     return np.frombuffer(content, _BYTE_ORDERS[order], count, length).astype(np.int16), rate
 
 

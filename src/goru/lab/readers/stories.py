@@ -42,9 +42,7 @@ def parse(content: bytes, source: str) -> list[Question]:
     for line, text in numbered(content, source):
         number, _, rest = text.partition(" ")
         if not number.isascii() or not number.isdigit() or len(number) > 6:
-            raise FormatError(
-                source, line, f"should begin with a number and a space, begins with {shown(text)}"
-            )
+            raise FormatError(source, line, f"should begin with a number and a space, begins with {shown(text)}")
         if int(number) == 1:
             told, statement_ids = [], set()
         elif int(number) != previous + 1:
@@ -63,9 +61,7 @@ def parse(content: bytes, source: str) -> list[Question]:
         asked, answer = words(columns[0]), columns[1].strip().lower()
         if not asked or not answer or not told:
             raise FormatError(source, line, "a question needs words, an answer and a statement before it")
-        questions.append(
-            Question(tuple(told), asked, answer, _supporting(columns[2], statement_ids, source, line))
-        )
+        questions.append(Question(tuple(told), asked, answer, _supporting(columns[2], statement_ids, source, line)))
     if not questions:
         raise FormatError(source, None, "holds no question")
     return questions
@@ -74,7 +70,5 @@ def parse(content: bytes, source: str) -> list[Question]:
 def _supporting(column: str, statements: set[int], source: str, line: int) -> tuple[int, ...]:
     ids = column.split()
     if not all(one.isascii() and one.isdigit() and len(one) <= 6 and int(one) in statements for one in ids):
-        raise FormatError(
-            source, line, f"{shown(column)} should be numbers of statements before the question"
-        )
+        raise FormatError(source, line, f"{shown(column)} should be numbers of statements before the question")
     return tuple(map(int, ids))

@@ -82,9 +82,7 @@ def read_archive(archive: IO[bytes], entries: list[Entry], source: str) -> list[
         RuntimeError,
         ValueError,
     ) as error:
-        raise FormatError(
-            source, None, f"damaged, or not a zip archive ({str(error).strip() or 'cut off'})"
-        ) from None
+        raise FormatError(source, None, f"damaged, or not a zip archive ({str(error).strip() or 'cut off'})") from None
 
 
 def _read(content: zipfile.ZipFile, entry: Entry, source: str) -> np.ndarray:

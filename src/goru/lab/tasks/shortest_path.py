@@ -7,7 +7,6 @@ for each node of the path. The outputs (the path, then the end symbol) are read 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -45,10 +44,14 @@ class ShortestPath(Task):
     """The published graphs, or graphs of the same distribution drawn by this project."""
     fold: int = 1
     """Which of the ten folds."""
+    graphs: int = 950
+    """Training graphs of generated data (validation and test: in proportion); the files have 950."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.fold <= FOLDS:
             raise ValueError(f"fold should be from 1 to {FOLDS}")
+        if self.graphs < 19:
+            raise ValueError("graphs should be at least 19")
 
     @property
     def data_set(self) -> str | None:
@@ -63,19 +66,17 @@ class ShortestPath(Task):
     def load(self) -> dict[str, list[Example]]:
         """The examples of each split."""
         if self.data == "generated":
-            return {split: _generate(self.fold, split) for split in SIZES}
+            return {split: self._generate(split, size * self.graphs // SIZES["train"]) for split, size in SIZES.items()}
         names = {split: f"fold_{self.fold}/noisy_rnn/{file}" for split, file in _FILES.items()}
         content = datasets.read(datasets.dataset("shortest_path"), list(names.values()))
         return {split: paths.parse(content[name], name) for split, name in names.items()}
 
+    def _generate(self, split: str, count: int) -> list[Example]:
+        content = graphs.write(count, stream(TEST_SEED + self.fold, split))
+        return paths.parse(content, f"generated graphs, fold {self.fold}, {split}")
+
     def problem(self, seed: int, batch_size: int) -> ShortestPathProblem:
         return ShortestPathProblem(self.load(), seed, batch_size)
-
-
-@lru_cache(maxsize=3)
-def _generate(fold: int, split: str) -> list[Example]:
-    content = graphs.write(SIZES[split], stream(TEST_SEED + fold, split))
-    return paths.parse(content, f"generated graphs, fold {fold}, {split}")
 
 
 def encode(examples: list[Example]) -> Graphs:
