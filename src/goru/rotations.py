@@ -104,7 +104,7 @@ class Mesh:
     def apply(self, angles: Tensor, columns: Tensor) -> Tensor:
         """U @ columns for columns of shape (H, R), rotation by rotation, without building U."""
         if self.num_angles == 0:
-            return columns
+            return columns + angles.sum()  # nothing is added; the empty angles get an empty gradient instead of none
         diagonal, off, partner = self.layer_vectors(angles)
         for layer in range(self.num_layers):
             rotated = columns.index_select(0, partner[layer])

@@ -244,8 +244,10 @@ def _previous_states(
 def _modrelu_(a: Tensor, b: Tensor, magnitude: Tensor) -> None:
     """a becomes modrelu(a, b), for a real a; `magnitude` is room of the same shape."""
     torch.abs(a, out=magnitude)
-    # -inf stays below 0 whatever b is, so that |a| = 0 gives 0 also where b > 0.
-    torch.threshold_(magnitude, smallest_magnitude(a.dtype), -torch.inf)
+    # -inf stays below 0 whatever b is, so that |a| = 0 gives 0 also where b > 0. threshold_ keeps what is *above* its
+    # bound, hence the number just below the smallest magnitude that counts.
+    below = smallest_magnitude(a.dtype) * (1 - torch.finfo(a.dtype).eps / 2)
+    torch.threshold_(magnitude, below, -torch.inf)
     magnitude.add_(b).relu_()
     torch.copysign(magnitude, a, out=a)
 
