@@ -132,7 +132,8 @@ class BenchOptions:
 
 def main(argv: list[str]) -> int:
     """Carry out a command line; returns the exit code."""
-    console = Console()
+    # Where nobody watches (a pipe, a file) there is no width to keep to.
+    console = Console() if sys.stdout.isatty() or "COLUMNS" in os.environ else Console(width=140)
     if not argv or argv[0] in ("-h", "--help", "help"):
         console.print(_overview(), highlight=False)
         return 0
@@ -178,7 +179,6 @@ def ls(argv: list[str], console: Console) -> int:
         table.add_column(heading)
     for one in paper.EXPERIMENTS.values():
         steps = one.settings.steps
-        seconds = steps * len(one.variants) * sum(one.step_seconds.values())
         length = f"{steps} steps" if steps else f"{one.settings.epochs} epochs"
         table.add_row(
             one.name,
@@ -186,7 +186,7 @@ def ls(argv: list[str], console: Console) -> int:
             ", ".join(one.models),
             ", ".join(one.variants) if not one.in_parts else f"{one.first_variant}, ... ({len(one.variants)})",
             length,
-            f"{seconds / 3600:.1f} core hours" if seconds else "",
+            f"{one.seconds / 3600:.1f} core hours" if one.seconds else "",
         )
     console.print(table)
     console.print("\nThe small version of each takes minutes: goru reproduce --quick", highlight=False)
@@ -373,7 +373,7 @@ def status(argv: list[str], console: Console) -> int:
     if not found:
         raise LabError(f"there are no runs in {options.runs}; start some: goru reproduce --quick")
     rows = [(str(path.relative_to(options.runs)), progress.read(path)) for path in found]
-    console.print(runs_table([(name, p.state, p) for name, p in rows]), soft_wrap=True)
+    console.print(runs_table([(name, p.state, p) for name, p in rows], console.width))
     for name, p in rows:
         if p.state == "failed":
             console.print(f"{name}: {p.message}", highlight=False, soft_wrap=True)

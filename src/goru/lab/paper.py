@@ -40,7 +40,12 @@ class Experiment:
     claims: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
     step_seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds of a training step with one thread, measured by `goru bench` on two shared cores (AVX-512)."""
+    """Processor seconds of a training step with one thread, by `goru bench` on a shared machine (AVX-512).
+
+    Of an experiment in parts: its first part's.
+    """
+    steps_per_epoch: int = 0
+    """Steps of one pass over the training set, where there is one."""
     log_loss: bool = False
     """Whether the paper draws the loss on a logarithmic scale."""
     in_parts: bool = False
@@ -51,6 +56,12 @@ class Experiment:
     """The variants that can be run on generated data."""
     quick_variants: tuple[str, ...] = ("paper",)
     """The variants of the small version."""
+
+    @property
+    def seconds(self) -> float:
+        """What all models and variants take with one seed, if no run stops early."""
+        steps = self.settings.steps or self.settings.epochs * self.steps_per_epoch
+        return steps * len(self.variants) * sum(self.step_seconds.values())
 
     @property
     def first_variant(self) -> str:
@@ -280,6 +291,8 @@ _EXPERIMENTS = (
         quick={"epochs": 60, "patience": 0},
         quick_models=_MAIN_MODELS,
         quick_variants=("fold01",),
+        step_seconds={"goru": 0.035, "eurnn-real": 0.01, "eurnn-complex": 0.014, "gru": 0.055, "lstm": 0.042},
+        steps_per_epoch=19,
         claims=("C7",),
         decisions=(
             "Tokens are fed one-hot to every model; the L + 1 outputs (path, end) are read from step 76 on, "
@@ -315,6 +328,8 @@ _EXPERIMENTS = (
         quick={"epochs": 30, "patience": 0},
         quick_models=_MAIN_MODELS,
         quick_variants=("task01", "task05"),
+        step_seconds={"goru": 0.023, "eurnn-real": 0.017, "eurnn-complex": 0.019, "gru": 0.038, "lstm": 0.03},
+        steps_per_epoch=29,
         claims=("C8",),
         decisions=(
             "The `en` files with 1000 training questions a task; the last 100 are for validation. At most "
@@ -348,6 +363,16 @@ _EXPERIMENTS = (
         generated={"task.data": "generated"},
         quick={"task.characters": 200_000, "epochs": 5, "layer.hidden_size": 64, "log_every": 20},
         quick_models=tuple(_LANGUAGE_MODELS),
+        step_seconds={
+            "goru": 0.157,
+            "goru-no-reset": 0.101,
+            "goru-no-update": 0.105,
+            "eurnn-real": 0.063,
+            "eurnn-complex": 0.089,
+            "gru": 0.152,
+            "lstm": 0.091,
+        },
+        steps_per_epoch=3135,
         claims=("C9", "C10"),
         decisions=(
             "The learning rate stays 0.001 (decay 0.9) for at most 20 epochs; a run stops after 3 epochs "
@@ -379,6 +404,8 @@ _EXPERIMENTS = (
         generated={"task.data": "generated"},
         quick={"task.utterances": 160, "epochs": 40, "patience": 0},
         quick_models=_MAIN_MODELS,
+        step_seconds={"goru": 0.081, "eurnn-real": 0.037, "eurnn-complex": 0.054, "gru": 0.138, "lstm": 0.114},
+        steps_per_epoch=75,
         claims=("C11",),
         decisions=(
             "The open corpus stands in for TIMIT (variant `timit` reads a user's own copy), so errors are "
