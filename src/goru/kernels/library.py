@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 SOURCES = Path(__file__).with_name("csrc")
 LIBRARY = Path(__file__).with_name("_native.so")
@@ -196,7 +197,7 @@ def pooled_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     managed = get().goru_tensor(code, dtype.itemsize * 8, len(shape), (c_int64 * len(shape))(*shape))
     if not managed:
         raise MemoryError(f"the native kernels could not get memory for a tensor of shape {shape}")
-    return torch.utils.dlpack.from_dlpack(_new_capsule(managed, b"dltensor", None))
+    return from_dlpack(_new_capsule(managed, b"dltensor", None))
 
 
 def release() -> None:

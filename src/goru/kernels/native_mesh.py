@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ctypes import byref
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ class Coefficients:
             result[n + self.order] = gradient[n : 2 * n]
         return result
 
-    def sizes(self, inputs: int = 0) -> RotationSizes:
+    def sizes(self, inputs: int = 0) -> Any:
         sizes = RotationSizes()
         library.get().goru_rotation_sizes(
             self.code, self.mesh.complex, inputs, self.mesh.size, self.rotations, byref(sizes)
