@@ -1,8 +1,9 @@
 """Random problems for the native kernels, and their comparison with the reference. Run as a program it compares many
 of them under the instruction set named by GORU_ISA.
 
-Tolerances: float64 1e-10 of the largest value; float32 2^-23 times the length of the longest chain of sums (steps times
-hidden size), with b_h <= 0 because modReLU jumps at 0 otherwise.
+Tolerances: float64 1e-10; float32 2^-23 times 8 sqrt(n), at least 64, n being the number of terms of the longest sum
+(steps, rows and units), since rounding errors of either sign grow with the root of their number. b_h <= 0, because
+modReLU jumps at 0 otherwise.
 """
 
 from __future__ import annotations
