@@ -403,7 +403,10 @@ def _write_report(runs: Path, out: Path, console: Console, variants: set[str] | 
                 shown.add_row(*(row[k] for k in columns))
             console.print(shown)
             console.print()
-    judged = Table(title="The paper's claims on these runs", title_justify="left", box=None, pad_edge=False)
+    title = "The paper's claims on these runs (the small version says little about the paper's sizes)"
+    if variants is None or not all(paper.split_variant(name)[0] == "quick" for name in variants):
+        title = "The paper's claims on these runs"
+    judged = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for verdict in written.verdicts:
         if verdict.variant and (variants is None or verdict.variant in variants):
             judged.add_row(verdict.claim.name, verdict.variant, verdict.status, verdict.claim.text)

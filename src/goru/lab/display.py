@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -44,28 +44,30 @@ def number(value: float | None, form: str = ".4f") -> str:
     return "" if value is None else format(value, form)
 
 
-def runs_table(rows: Sequence[tuple[str, str, Progress]]) -> Table:
-    """A table of runs: name, state, progress."""
+def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
+    """A table of runs: name, state, progress; the less needed columns go when the terminal is narrow."""
+    columns: dict[str, Callable[[str, Progress], RenderableType]] = {
+        "state": lambda state, p: Text(state, style=_COLOURS.get(state, "dim")),
+        "": lambda state, p: ProgressBar(total=p.last_step or 1, completed=p.step, width=12),
+        "step": lambda state, p: str(p.step) if p.last_step is None else f"{p.step}/{p.last_step}",
+        "loss": lambda state, p: number(p.loss),
+        "held out": lambda state, p: number(p.test_loss),
+        "baseline": lambda state, p: number(p.baseline),
+        "accuracy": lambda state, p: number(p.test_accuracy, ".1%"),
+        "step/s": lambda state, p: number(p.steps_per_s, ".1f"),
+        "time": lambda state, p: duration(p.seconds),
+        "left": lambda state, p: duration(p.seconds_left) if state == "running" else "",
+    }
+    for wide, dropped in ((130, ("", "loss")), (105, ("accuracy", "time")), (90, ("baseline", "step/s"))):
+        if width < wide:
+            columns = {heading: cell for heading, cell in columns.items() if heading not in dropped}
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", no_wrap=True)
-    table.add_column("state")
-    table.add_column("")
-    for heading in ("step", "loss", "held out", "baseline", "accuracy", "step/s", "time", "left"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in columns:
+        left = heading in ("state", "")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for name, state, p in rows:
-        table.add_row(
-            name,
-            Text(state, style=_COLOURS.get(state, "dim")),
-            ProgressBar(total=p.last_step or 1, completed=p.step, width=12),
-            str(p.step) if p.last_step is None else f"{p.step}/{p.last_step}",
-            number(p.loss),
-            number(p.test_loss),
-            number(p.baseline),
-            number(p.test_accuracy, ".1%"),
-            number(p.steps_per_s, ".1f"),
-            duration(p.seconds),
-            duration(p.seconds_left) if state == "running" else "",
-        )
+        table.add_row(name, *(cell(state, p) for cell in columns.values()))
     return table
 
 
@@ -135,4 +137,4 @@ class Display:
         done = sum(job.state in ("finished", "skipped") for job in self._jobs)
         failed = sum(job.state in ("failed", "busy") for job in self._jobs)
         line = f"{done} of {len(self._jobs)} runs finished" + (f", {failed} failed" if failed else "")
-        return Group(runs_table(rows), Text(line, style="dim"))
+        return Group(runs_table(rows, self._console.width), Text(line, style="dim"))

@@ -200,6 +200,14 @@ _EXPERIMENTS = (
             "optimizer.lr": 0.002,
         },
         quick_models=_MAIN_MODELS,
+        step_seconds={
+            "goru": 0.189,
+            "goru-june2017": 0.201,
+            "eurnn-real": 0.201,
+            "eurnn-complex": 0.337,
+            "gru": 0.306,
+            "lstm": 0.25,
+        },
         claims=("C1", "C2"),
         decisions=(
             "The data stand at the start, as in the authors' code; `random-placement` is "
@@ -233,6 +241,14 @@ _EXPERIMENTS = (
             "eval_every": 50,
         },
         quick_models=_MAIN_MODELS,
+        step_seconds={
+            "goru": 0.191,
+            "goru-june2017": 0.21,
+            "eurnn-real": 0.195,
+            "eurnn-complex": 0.334,
+            "gru": 0.278,
+            "lstm": 0.251,
+        },
         claims=("C3", "C4"),
         decisions=(
             "The ten places are distinct (the authors' code draws them with replacement and loses symbols) "
@@ -259,6 +275,14 @@ _EXPERIMENTS = (
         options={"adam-rule": {"optimizer.rule": "adam"}},
         quick={"task.length": 60, "task.test_size": 256, "steps": 800, "batch": 32, "eval_every": 50},
         quick_models=_MAIN_MODELS,
+        step_seconds={
+            "goru": 0.246,
+            "goru-june2017": 0.237,
+            "eurnn-real": 0.361,
+            "eurnn-complex": 0.432,
+            "gru": 0.256,
+            "lstm": 0.275,
+        },
         claims=("C5", "C6"),
         decisions=(
             "20 bracket and 10 noise symbols, uniformly at random; counts stay between 0 and 10.",
