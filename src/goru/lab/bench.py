@@ -24,18 +24,17 @@ def time_step(config: RunConfig, steps: int, threads: int) -> dict[str, Any]:
     `cpu_seconds` is the processor's time for a step: what the step costs also when others share the machine.
     """
     training = Training(dataclasses.replace(config, threads=threads))
-    data, model, processor_seconds = [], [], []
+    data, model = [], []
     cpu = 0.0
     for step in range(WARM_UP + steps):
         if step == WARM_UP:
             cpu = time.process_time()
-        start, busy = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
         batch = training.problem.batch(step)
         made = time.perf_counter()
         training.learn(batch)
         data.append(made - start)
         model.append(time.perf_counter() - made)
-        processor_seconds.append(time.process_time() - busy)
     cpu_seconds = (time.process_time() - cpu) / steps
     data_seconds, model_seconds = median(data[WARM_UP:]), median(model[WARM_UP:])
     step_seconds = data_seconds + model_seconds
@@ -47,7 +46,6 @@ def time_step(config: RunConfig, steps: int, threads: int) -> dict[str, Any]:
         "data_seconds": data_seconds,
         "model_seconds": model_seconds,
         "step_seconds": step_seconds,
-        "step_processor_seconds": median(processor_seconds[WARM_UP:]),
         "cpu_seconds": cpu_seconds,
         "steps_per_epoch": training.problem.steps_per_epoch,
         "epoch_seconds": step_seconds * training.problem.steps_per_epoch if training.problem.steps_per_epoch else None,
