@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def small(experiment: str, model: str, *, steps: int = 40, seed: int = 0, **changes: Any) -> RunConfig:
-    """A run of an experiment that takes a fraction of a second."""
+def small(
+    experiment: str, model: str, changes: Mapping[str, Any] | None = None, *, steps: int = 40, seed: int = 0
+) -> RunConfig:
+    """A run of an experiment that takes a fraction of a second; `changes` are fields of the configuration."""
     config = paper.experiment(experiment).config(model, seed=seed)
     common = {"steps": steps, "batch": 4, "log_every": 5, "eval_every": 10, "layer.hidden_size": 8}
-    return override(config, common | SMALL[experiment] | {"variant": "small"} | changes)
+    return override(config, common | SMALL[experiment] | {"variant": "small"} | dict(changes or {}))
 
 
 def without_clock(value: Any) -> Any:

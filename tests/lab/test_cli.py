@@ -144,7 +144,7 @@ def test_a_failed_run_ends_with_one_sentence(capsys: pytest.CaptureFixture[str])
 
 def test_status(capsys: pytest.CaptureFixture[str]) -> None:
     train(small("copying", "gru"), Path("here"))
-    failed = small("copying", "lstm", **{"optimizer.lr": 3e38})
+    failed = small("copying", "lstm", {"optimizer.lr": 3e38})
     with pytest.raises(Exception, match="the loss became"):
         train(failed, Path("here"))
     assert main(["status", "--runs", "here"]) == 0
@@ -192,7 +192,7 @@ def test_reproduce_runs_a_grid_and_writes_the_report(tmp_path: Path, monkeypatch
 def test_reproduce_names_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, bad = small("copying", "gru", steps=20), small("copying", "lstm", **{"optimizer.lr": 3e38})
+    good, bad = small("copying", "gru", steps=20), small("copying", "lstm", {"optimizer.lr": 3e38})
     monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [bad, good])
     assert main(["reproduce", "copying", "--runs", "runs"]) == 1
     said = capsys.readouterr().err.splitlines()[-1]

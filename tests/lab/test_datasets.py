@@ -80,7 +80,8 @@ class TestLookUp:
         option = put(places / "option" / "letters", CONTENT)
         store.look_first_in(places / "option")
         assert store.find(set_) == option
-        (option / "en/one.txt").unlink(), (option / "en/two.txt").unlink()
+        (option / "en/one.txt").unlink()
+        (option / "en/two.txt").unlink()
         assert store.find(set_) == variable
 
     @pytest.mark.parametrize("form", ["plain", "gzip", "archive", "folders", "mixed"])

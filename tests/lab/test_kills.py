@@ -167,7 +167,7 @@ def test_control_c(tmp_path: Path) -> None:
 
 
 def test_control_c_on_one_run(tmp_path: Path) -> None:
-    config = small("copying", "gru", steps=3000, **BIG)
+    config = small("copying", "gru", BIG, steps=3000)
     file = save(config, tmp_path / "config.json")
     command = [sys.executable, "-m", "goru.lab", "run", "--config", file, "--runs", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -192,7 +192,7 @@ def test_a_grid_goes_on_when_a_run_fails(tmp_path: Path) -> None:
         small("copying", "gru", steps=20, seed=0),
         small("copying", "gru", steps=20, seed=1),
         small("copying", "gru", steps=20, seed=2),
-        small("copying", "gru", steps=100_000, seed=3, **BIG),
+        small("copying", "gru", BIG, steps=100_000, seed=3),
     )
     damaged.directory(tmp_path).mkdir(parents=True)
     (damaged.directory(tmp_path) / "checkpoint.safetensors").write_bytes(b"nothing")

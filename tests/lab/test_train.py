@@ -22,7 +22,7 @@ RUNS = [
     small("copying", "goru"),
     small("copying", "eurnn-complex"),
     small("denoise", "gru"),
-    small("parenthesis", "lstm", **{"optimizer.rule": "adam"}),
+    small("parenthesis", "lstm", {"optimizer.rule": "adam"}),
 ]
 
 
@@ -113,14 +113,14 @@ def test_gates_are_kept_for_the_figure(tmp_path: Path) -> None:
 
 def test_a_small_goru_solves_a_small_copying_task(tmp_path: Path) -> None:
     changes = {"task.delay": 10, "task.recall": 2, "task.test_size": 64, "layer.hidden_size": 32, "batch": 32}
-    config = small("copying", "goru", steps=600, **changes, **{"optimizer.lr": 0.01, "eval_every": 100})
+    config = small("copying", "goru", {**changes, "optimizer.lr": 0.01, "eval_every": 100}, steps=600)
     result = train(config, tmp_path)
     assert result["final"]["test_loss"] < 0.1 * result["baseline"]
     assert result["final"]["test_sequence_accuracy"] > 0.95
 
 
 def test_a_loss_that_is_not_a_number(tmp_path: Path) -> None:
-    config = small("copying", "gru", **{"optimizer.lr": 3e38})
+    config = small("copying", "gru", {"optimizer.lr": 3e38})
     with pytest.raises(LabError, match=r"the loss became (nan|inf) at step \d+") as error:
         train(config, tmp_path, checkpoint_seconds=0)
     assert "\n" not in str(error.value)
@@ -154,7 +154,7 @@ def test_parameters_that_are_not_numbers_are_never_saved(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("changes", [{"steps": 0}, {"log_every": 0}, {"eval_every": 0}])
 def test_counts_are_checked(changes: dict[str, int], tmp_path: Path) -> None:
     with pytest.raises(LabError, match="should be at least 1"):
-        train(small("copying", "gru", **changes), tmp_path)
+        train(small("copying", "gru", changes), tmp_path)
 
 
 # A task that no experiment has: finite data, a validation set, a state that is carried from step to step.
@@ -202,7 +202,7 @@ class WalkProblem(Problem):
 
 
 def walk(**changes: Any) -> RunConfig:
-    config = small("copying", "gru", steps=0, **{"epochs": 4, "eval_every": 0, "log_every": 2})
+    config = small("copying", "gru", {"epochs": 4, "eval_every": 0, "log_every": 2}, steps=0)
     return override(config, {"task": Walk(), **changes})
 
 
