@@ -158,16 +158,22 @@ def _like(tensor: Tensor | None, other: Tensor) -> Tensor:
     return other.new_empty(0) if tensor is None else tensor.new_empty(tensor.shape)
 
 
+def _present(grad: Tensor | None, like: Tensor) -> Tensor:
+    """A gradient that did not arrive is 0, without memory of its own."""
+    return like.new_zeros(()).expand_as(like) if grad is None else grad
+
+
 def _goru_context(ctx: Any, inputs: tuple, output: tuple) -> None:
     *tensors, ctx.reset_gate, ctx.update_gate, ctx.reverse, save, ctx.backend = inputs
     if not save:
         raise RuntimeError("goru::goru was differentiated, but called with save=False")
     ctx.save_for_backward(*tensors, output[0], output[2])
-    ctx.set_materialize_grads(True)
+    ctx.set_materialize_grads(False)  # `saved` never has a gradient: zeros in its size would cost more than a step
 
 
-def _goru_gradient(ctx: Any, grad_output: Tensor, grad_h_n: Tensor, grad_saved: Tensor):
+def _goru_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | None, grad_saved: None):
     x, h0, weight_ih, weight_hh, bias, u, lengths, output, saved = ctx.saved_tensors
+    grad_output, grad_h_n = _present(grad_output, output), _present(grad_h_n, h0)
     dx, dh0, dweight_ih, dweight_hh, dbias, du = goru_backward(
         grad_output, grad_h_n, x, h0, weight_ih, weight_hh, bias, u, lengths, output, saved,
         ctx.reset_gate, ctx.update_gate, ctx.reverse, ctx.needs_input_grad[0], ctx.backend,
@@ -271,11 +277,12 @@ def _eurnn_context(ctx: Any, inputs: tuple, output: tuple) -> None:
     if not save:
         raise RuntimeError("goru::eurnn was differentiated, but called with save=False")
     ctx.save_for_backward(*tensors, output[0], output[2])
-    ctx.set_materialize_grads(True)
+    ctx.set_materialize_grads(False)  # `saved` never has a gradient: zeros in its size would cost more than a step
 
 
-def _eurnn_gradient(ctx: Any, grad_output: Tensor, grad_h_n: Tensor, grad_saved: Tensor):
+def _eurnn_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | None, grad_saved: None):
     x, h0, weight_ih, bias, transition, lengths, output, saved = ctx.saved_tensors
+    grad_output, grad_h_n = _present(grad_output, output), _present(grad_h_n, h0)
     dx, dh0, dweight_ih, dbias, dtransition = eurnn_backward(
         grad_output, grad_h_n, x, h0, weight_ih, bias, transition, lengths, output, saved,
         ctx.kind, ctx.capacity, ctx.reverse, ctx.needs_input_grad[0], ctx.backend,
