@@ -9,8 +9,6 @@ between two chunks.
 
 from __future__ import annotations
 
-import torch
-
 from . import library
 from .native_eurnn import eurnn_backward, eurnn_forward, eurnn_saved_shape, prefers_rotations
 from .native_goru import goru_backward, goru_forward, saved_blocks
@@ -27,7 +25,6 @@ __all__ = [
     "mesh_matrix_backward",
     "prefers_rotations",
     "saved_blocks",
-    "supports",
     "unavailable_reason",
 ]
 
@@ -36,10 +33,6 @@ def unavailable_reason() -> str | None:
     """Why the native kernels cannot run here, in one sentence; None if they can."""
     found = library.load()
     return found if isinstance(found, str) else None
-
-
-def supports(device: torch.device, dtype: torch.dtype) -> bool:
-    return device.type == "cpu" and dtype in library.DTYPES
 
 
 def isa() -> str:
