@@ -18,7 +18,7 @@ from goru.lab import environment
 from goru.lab.config import RunConfig
 from goru.lab.errors import LabError, RunInterruptedError
 from goru.lab.models import count_parameters, make_layer
-from goru.lab.optim import make_optimizer
+from goru.lab.optim import learning_rate, make_optimizer
 from goru.lab.runs import RunDirectory, hold
 
 CHECKPOINT_SECONDS = 30.0
@@ -66,6 +66,8 @@ class Training:
         loss, carry = self.problem.loss(self.network, batch, self.carry)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config.optimizer, self.position.step, self.last_step)
         self.optimizer.step()
         self.carry = [state.detach() for state in carry]
         self.position.step += 1
