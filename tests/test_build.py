@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -14,6 +17,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+_spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+assert _spec is not None
+assert _spec.loader is not None
+hatch_build = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hatch_build)
 
 
 @pytest.fixture(scope="module")
@@ -83,20 +91,148 @@ def test_source_distribution_has_the_sources(tree: Path, tmp_path: Path) -> None
     assert not [name for name in names if name.endswith(".so")]
 
 
+CROSS = "aarch64-linux-gnu-g++"
+
+
+@pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"{CROSS} is not installed")
+def test_compiler_for_another_processor(tree: Path, tmp_path: Path) -> None:
+    """Its library would not load here, and the wheel would be tagged for this processor."""
+    wheel, said = build(tree, "wheel", tmp_path, CXX=CROSS)
+    assert_pure(wheel)
+    assert f"{CROSS} compiles for aarch64, this Python runs on {sysconfig.get_platform()}" in said
+
+
 @pytest.mark.soak
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
-def test_wheel_with_the_library_runs_without_a_compiler(tree: Path, tmp_path: Path) -> None:
-    wheel, _ = build(tree, "wheel", tmp_path / "wheel")
-    assert "-py3-none-" in wheel.name
-    assert not wheel.name.endswith("-any.whl")
+@pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"{CROSS} is not installed")
+def test_library_for_another_processor(tree: Path, tmp_path: Path) -> None:
+    target = tmp_path / "library.so"
+    hatch_build.compile_library(tree, [CROSS], target)
+    header = target.read_bytes()[:20]
+    assert header[:4] == b"\x7fELF"
+    assert int.from_bytes(header[18:20], "little") == 183  # aarch64
+    assert b"generic" in target.read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------- the wheel, installed
+
+needs_compiler = pytest.mark.skipif(hatch_build.find_compiler() is None, reason="no C++ compiler")
+
+MULTIPLY = """
+import ctypes, math, sys
+from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_int64, c_void_p, byref, cast
+library = ctypes.CDLL(sys.argv[1])
+library.goru_level_name.restype = ctypes.c_char_p
+class Mesh(Structure):
+    _fields_ = [("size", c_int64), ("rotations", c_int64)] + [
+        (n, c_void_p) for n in ("p", "q", "reach", "coefficients", "phases")]
+class Arguments(Structure):
+    _fields_ = [("mesh", Mesh)] + [(n, c_int64) for n in ("threads", "slices", "angles")] + [
+        (n, c_void_p) for n in ("u", "grad", "scratch", "sums")]
+def address(values):
+    return cast(values, c_void_p)
+c, s = math.cos(0.3), math.sin(0.3)
+p, q, reach, k = (c_int32 * 1)(0), (c_int32 * 1)(1), (c_int32 * 1)(0), (c_float * 2)(c, s)
+for level in range(library.goru_levels()):
+    if not library.goru_level_runs(level):
+        continue
+    library.goru_choose(level)
+    u, scratch = (c_float * 4)(), (c_float * 4096)()
+    mesh = Mesh(2, 1, address(p), address(q), address(reach), address(k), None)
+    library.goru_mesh_matrix(0, 0, byref(Arguments(mesh, 1, 1, 1, address(u), None, address(scratch), None)))
+    assert all(abs(a - b) < 1e-6 for a, b in zip(u, (c, -s, s, c))), list(u)
+    print(library.goru_level_name(level).decode())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tree, "wheel", tmp_path_factory.mktemp("wheel"))[0]
+
+
+def other_python(version: str) -> str:
+    """An interpreter of that version, on PATH or where pyenv keeps them."""
+    found = sorted((Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python"))
+    name = shutil.which(f"python{version}") if not found else str(found[-1])
+    if name is None or subprocess.run([name, "-m", "pip", "--version"], capture_output=True).returncode:
+        pytest.skip(f"there is no Python {version} with pip")
+    return name
+
+
+def environment(folder: Path, wheel: Path) -> Path:
+    """A fresh virtual environment with the wheel and this one's torch, and nothing of this one's goru."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin/python"
+    subprocess.run(
+        [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True,
+        env=os.environ | {"PYTHONPATH": ""},
+    )  # fmt: skip
+    site = next(folder.glob("lib/python*/site-packages"))
+    (site / "torch_from_outside.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def without_a_compiler(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(python), *arguments], cwd=python.parent, capture_output=True, text=True,
+        env={"PATH": str(python.parent), "HOME": str(python.parent)},
+    )  # fmt: skip
+
+
+@pytest.mark.soak
+@needs_compiler
+def test_wheel_in_a_fresh_environment_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "goru/kernels/_native.so" in names
     assert not [name for name in names if name.endswith((".cpp", ".h"))]
-    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    code = "import goru; from goru.kernels import native; print(goru.__file__, native.unavailable_reason())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path, capture_output=True, text=True,
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "installed"), "PATH": str(tmp_path)},
+    python = environment(tmp_path / "fresh", wheel)
+    code = "import goru; from goru.kernels import native; print(goru.__file__); print(native.unavailable_reason())"
+    done = without_a_compiler(python, "-c", code)
+    assert done.stdout.startswith(str(tmp_path / "fresh")), done.stdout + done.stderr
+    assert done.stdout.endswith("None\n")
+    done = without_a_compiler(python, "-m", "goru", "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "GORU/EURNN on cpu, float32: native" in done.stdout
+
+
+@pytest.mark.soak
+def test_pure_wheel_says_once_that_it_is_slower(tree: Path, tmp_path: Path) -> None:
+    pure, _ = build(tree, "wheel", tmp_path / "pure", GORU_NO_NATIVE="1")
+    python = environment(tmp_path / "fresh", pure)
+    code = "import goru, torch; [goru.GORU(2, 3)(torch.ones(4, 1, 2)) for _ in range(3)]"
+    done = without_a_compiler(python, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("goru runs in pure torch") == 1
+
+
+@pytest.mark.soak
+@needs_compiler
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_wheel_is_accepted_and_computes_under_other_pythons(wheel: Path, tmp_path: Path, version: str) -> None:
+    python = other_python(version)
+    folder = tmp_path / "installed"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder), str(wheel)],
+        check=True, env=clean,
     )  # fmt: skip
-    assert done.stdout.split() == [str(tmp_path / "installed" / "goru" / "__init__.py"), "None"], done.stderr
+    done = subprocess.run(
+        [python, "-c", MULTIPLY, str(folder / "goru/kernels/_native.so")], capture_output=True, text=True, env=clean
+    )
+    assert done.returncode == 0, done.stderr
+    assert "generic" in done.stdout.split()
+
+
+@pytest.mark.soak
+@needs_compiler
+def test_wheel_is_tagged_for_the_glibc_that_it_needs_and_reproducible(wheel: Path, tree: Path, tmp_path: Path) -> None:
+    library = zipfile.ZipFile(wheel).read("goru/kernels/_native.so")
+    (tmp_path / "library.so").write_bytes(library)
+    if sys.platform == "linux" and shutil.which("objdump"):
+        listing = ["objdump", "-T", "-p", str(tmp_path / "library.so")]
+        text = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+        assert set(re.findall(r"NEEDED +(\S+)", text)) <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+        newest = max(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", text))
+        assert f"-py3-none-manylinux_2_{newest}_" in wheel.name
+    again, _ = build(tree, "wheel", tmp_path / "again")
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()

@@ -106,7 +106,9 @@ def self_test() -> Iterator[Check]:
             for reverse in (False, True):
                 way = "reverse" if reverse else "forward"
                 yield Check(f"{backend} {name} GORU {way}", _goru(backend, dtype, reverse), allowed)
-                yield Check(f"{backend} {name} EURNN {way}", _eurnn(backend, dtype, reverse), allowed)
+                for dense in (False, True):
+                    by = "with U" if dense else "by rotations"
+                    yield Check(f"{backend} {name} EURNN {by} {way}", _eurnn(backend, dtype, reverse, dense), allowed)
 
 
 def _draw(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
@@ -151,7 +153,7 @@ def _goru(backend: str, dtype: torch.dtype, reverse: bool) -> float:
     return _difference(list(ours), list(expected), list(arguments))
 
 
-def _eurnn(backend: str, dtype: torch.dtype, reverse: bool) -> float:
+def _eurnn(backend: str, dtype: torch.dtype, reverse: bool, dense: bool) -> float:
     _generator.manual_seed(3)
     T, B, I, H = 9, 5, 3, 19
     lengths = torch.tensor([9, 1, 4, 9, 7])
@@ -159,8 +161,10 @@ def _eurnn(backend: str, dtype: torch.dtype, reverse: bool) -> float:
     x, h0 = _draw(T, B, I, dtype=dtype), _draw(B, H, dtype=dtype.to_complex(), scale=0.5)
     weight_ih = _draw(2 * H, I, dtype=dtype, scale=0.3)
     bias = (-_draw(H, dtype=dtype, scale=0.1).detach().abs()).requires_grad_()
-    angles = _draw(mesh.num_angles, dtype=dtype)
-    arguments = (x, h0, weight_ih, bias, angles)
+    transition = _draw(mesh.num_angles, dtype=dtype)
+    if dense:
+        transition = mesh.matrix(transition.detach()).requires_grad_()
+    arguments = (x, h0, weight_ih, bias, transition)
     ours = operators.eurnn(*arguments, lengths, mesh.kind, mesh.capacity, reverse, True, backend)[:2]
     expected = reference.eurnn(*arguments, lengths, mesh, reverse)
     return _difference(list(ours), list(expected), list(arguments))

@@ -1,15 +1,24 @@
 """Random problems for the native kernels, and their comparison with the reference. Run as a program it compares many
 of them under the instruction set named by GORU_ISA.
 
-Tolerances: float64 1e-10; float32 2^-23 times 8 sqrt(n), at least 64, n being the number of terms of the longest sum
-(steps, rows and units), since rounding errors of either sign grow with the root of their number. b_h <= 0, because
-modReLU jumps at 0 otherwise.
+What a difference is measured in, see `difference`:
+  float64  the largest value of the result (at least 1, the size of what is summed); 1e-10 is allowed.
+  float32  what float32 costs on this very problem: how far the float32 *reference* is from the float64 one, or how far
+           the float64 result moves when every argument moves by half an ulp, plus 2 ulps of the largest value. FACTOR
+           of it is allowed, since another order of summation draws other roundings of the same size.
+Differences relative to a result's own size would not do: with one unit the few terms of a gradient may cancel, and what
+is left is then mostly rounding, of the reference as of the kernel.
+
+b_h <= 0, because modReLU jumps at 0 otherwise. Its gradient still jumps where |a| + b_h passes 0: roundings decide
+which of two right answers comes out there. So a comparison that fails is repeated with b_h moved by JUMP both ways, and
+the distance between the two answers counts as what float32 costs.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +27,12 @@ from torch import Tensor
 
 from goru.kernels import native, operators, reference
 from goru.rotations import Mesh
+
+ULP = 2.0**-23
+FACTOR = 8.0
+JUMP = 64 * ULP
+
+Arguments = Sequence[Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -36,8 +51,11 @@ class Case:
 
     @property
     def tolerance(self) -> float:
-        chain = self.steps * (self.hidden + self.inputs) * max(1, self.batch)
-        return 1e-10 if self.dtype == torch.float64 else max(64, chain**0.5 * 8) * 2.0**-23
+        return tolerance(self.dtype)
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    return 1e-10 if dtype == torch.float64 else FACTOR
 
 
 def draw(case: Case) -> tuple[torch.Generator, Tensor, Tensor | None]:
@@ -89,56 +107,120 @@ def relative(ours: Tensor, expected: Tensor) -> float:
     return far.item() if far == far else float("inf")
 
 
+def solved(function: Callable[..., Sequence[Tensor]], arguments: Arguments, grads: Arguments) -> list[Tensor]:
+    """Results, and the gradients of all arguments for these gradients of the results."""
+    leaves = [a.detach().requires_grad_() if a is not None else None for a in arguments]
+    results = function(*leaves)
+    wanted = [leaf for leaf in leaves if leaf is not None and leaf.numel()]
+    return [*(r.detach() for r in results), *torch.autograd.grad(results, wanted, grads)]  # type: ignore[arg-type]
+
+
+def wide(tensors: Arguments) -> list[Tensor | None]:
+    return [
+        None if t is None else t.detach().to(torch.complex128 if t.is_complex() else torch.float64) for t in tensors
+    ]
+
+
+def moved(tensors: Arguments) -> list[Tensor | None]:
+    """Every number up or down by half an ulp of float32, as roundings move them."""
+    generator = torch.Generator().manual_seed(0)
+    signs = [None if t is None else torch.randint(0, 2, t.shape, generator=generator) * 2 - 1 for t in tensors]
+    return [None if t is None else t * (1 + s * ULP / 2) for t, s in zip(tensors, signs, strict=True)]  # type: ignore
+
+
+def difference(
+    expected: Callable[..., Sequence[Tensor]],
+    ours: Callable[..., Sequence[Tensor]],
+    arguments: Arguments,
+    given: Arguments,
+    bias: int | None = None,
+) -> float:
+    """How far our results and gradients are from the expected ones, in the units described above, for random gradients
+    of the results. `given` are the arguments that we get; `bias` tells which of them ends with b_h."""
+    shapes = expected(*arguments)
+    generator = torch.Generator().manual_seed(1)
+    grads = [torch.randn(r.shape, dtype=r.dtype, generator=generator) for r in shapes]
+    found, single = solved(ours, given, grads), solved(expected, arguments, grads)
+    if shapes[0].dtype == torch.float64:
+        return max(map(relative, found, single))
+    for a, b in zip(found, single, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise AssertionError(f"{a.shape} {a.dtype} instead of {b.shape} {b.dtype}")
+    exact, wide_grads = wide(arguments), wide(grads)
+    double = solved(expected, exact, wide_grads)
+    others = [single, solved(expected, moved(exact), wide_grads)]
+    far = _over(found, double, others)
+    if not far <= FACTOR and bias is not None and exact[bias] is not None:
+        for step in (JUMP, -JUMP):
+            shifted = list(exact)
+            shifted[bias] = exact[bias] + step  # type: ignore[operator]
+            others.append(solved(expected, shifted, wide_grads))
+        far = _over(found, double, others)
+    return far
+
+
+def _over(found: list[Tensor], double: list[Tensor], others: list[list[Tensor]]) -> float:
+    worst = 0.0
+    for i, (a, b) in enumerate(zip(found, double, strict=True)):
+        if a.numel() == 0:
+            continue
+        cost = max((other[i] - b).abs().max().item() for other in others)
+        far = (a - b).abs().max().item() / max(cost + 2 * ULP * b.abs().max().item(), 1e-37)
+        worst = max(worst, far) if far == far else float("inf")
+    return worst
+
+
 def goru_difference(case: Case) -> float:
-    """Results with and without saving and all gradients against the reference: the largest relative difference."""
+    """Results and all gradients; the results without saving are the same bit by bit."""
     arguments, lengths = goru_arguments(case)
-    generator = torch.Generator().manual_seed(case.seed + 1)
     switches = (case.reset, case.update, case.reverse)
-    expected = reference.goru(*arguments, lengths, *switches)  # type: ignore[arg-type]
-    leaves = [a for a in arguments if a is not None]
-    grads = [torch.randn(e.shape, dtype=e.dtype, generator=generator) for e in expected]
-    expected_grads = torch.autograd.grad(expected, leaves, grads)
-    leaves[0] = arguments[0] = spoiled(arguments[0], lengths)  # type: ignore[arg-type]
-    ours = operators.goru(*arguments, lengths, *switches, True, "native")[:2]  # type: ignore[arg-type]
-    our_grads = torch.autograd.grad(ours, leaves, grads)
+    given = [spoiled(arguments[0], lengths), *arguments[1:]]
+    return difference(
+        lambda *a: reference.goru(*a, lengths, *switches),  # type: ignore[call-arg]
+        lambda *a: _same_without_saving(operators.goru, *a, lengths, *switches),
+        arguments,
+        given,
+        bias=4,
+    )
+
+
+def _same_without_saving(operator: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+    results = operator(*arguments, True, "native")[:2]
     with torch.no_grad():
-        plain = operators.goru(*arguments, lengths, *switches, False, "native")[:2]  # type: ignore[arg-type]
-    return max(map(relative, [*ours, *plain, *our_grads], [*expected, *expected, *expected_grads]))
+        plain = operator(*arguments, False, "native")[:2]
+    for a, b in zip(results, plain, strict=True):
+        if not torch.equal(a.detach(), b):
+            raise AssertionError("inference and training give different results")
+    return results
 
 
 def eurnn_difference(case: Case, mesh: Mesh, dense: bool) -> float:
     generator, x, lengths = draw(case)
     dtype = case.dtype.to_complex() if mesh.complex else case.dtype
-    h0 = torch.randn((case.batch, mesh.size), dtype=dtype, generator=generator).requires_grad_()
+    h0 = torch.randn((case.batch, mesh.size), dtype=dtype, generator=generator)
     parts = 1 + mesh.complex
-    weight = torch.randn((parts * mesh.size, case.inputs), dtype=case.dtype, generator=generator).requires_grad_()
-    bias = None
-    if case.bias:
-        bias = (-torch.rand(mesh.size, dtype=case.dtype, generator=generator) * 0.3).requires_grad_()
+    weight = torch.randn((parts * mesh.size, case.inputs), dtype=case.dtype, generator=generator)
+    bias = -torch.rand(mesh.size, dtype=case.dtype, generator=generator) * 0.3 if case.bias else None
     transition = torch.randn(mesh.num_angles, dtype=case.dtype, generator=generator)
-    transition = (mesh.matrix(transition) if dense else transition).requires_grad_()
-    leaves = [a for a in (x, h0, weight, bias, transition) if a is not None and a.numel()]
-    expected = reference.eurnn(x, h0, weight, bias, transition, lengths, mesh, case.reverse)
-    grads = [torch.randn(e.shape, dtype=e.dtype, generator=generator) for e in expected]
-    expected_grads = torch.autograd.grad(expected, leaves, grads)
-    leaves[0] = x = spoiled(x, lengths)
+    if dense:
+        transition = mesh.matrix(transition)
+    arguments = [x, h0, weight, bias, transition]
     rest = (lengths, mesh.kind, mesh.capacity, case.reverse)
-    ours = operators.eurnn(x, h0, weight, bias, transition, *rest, True, "native")[:2]
-    our_grads = torch.autograd.grad(ours, leaves, grads)
-    with torch.no_grad():
-        plain = operators.eurnn(x, h0, weight, bias, transition, *rest, False, "native")[:2]
-    return max(map(relative, [*ours, *plain, *our_grads], [*expected, *expected, *expected_grads]))
+    return difference(
+        lambda *a: reference.eurnn(*a, lengths, mesh, case.reverse),  # type: ignore[call-arg]
+        lambda *a: _same_without_saving(operators.eurnn, *a, *rest),
+        arguments,
+        [spoiled(x, lengths), *arguments[1:]],
+        bias=3,
+    )
 
 
 def mesh_difference(mesh: Mesh, dtype: torch.dtype) -> float:
-    angles = torch.randn(mesh.num_angles, dtype=dtype, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    expected = mesh.matrix(angles)
-    ours = operators.mesh_matrix(angles, mesh.kind, mesh.size, mesh.capacity, mesh.complex, "native")
-    far = relative(ours, expected)
-    if mesh.num_angles:
-        grad = torch.randn_like(expected)
-        far = max(far, relative(*(torch.autograd.grad(o, angles, grad)[0] for o in (ours, expected))))
-    return far
+    angles = torch.randn(mesh.num_angles, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    spec = (mesh.kind, mesh.size, mesh.capacity, mesh.complex, "native")
+    if mesh.num_angles == 0:
+        return relative(operators.mesh_matrix(angles, *spec), mesh.matrix(angles))
+    return difference(lambda a: [mesh.matrix(a)], lambda a: [operators.mesh_matrix(a, *spec)], [angles], [angles])
 
 
 SHAPES = ((5, 6, 3, 8), (7, 1, 2, 5), (1, 3, 4, 2), (4, 9, 17, 19), (6, 35, 1, 33), (3, 2, 1, 1), (40, 5, 10, 24))

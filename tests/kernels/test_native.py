@@ -1,13 +1,10 @@
-"""The C++ kernels against the reference, under torch's tools, and under conditions that break careless kernels."""
+"""The C++ kernels against the reference, with strange and with wrong arguments."""
 
 from __future__ import annotations
 
-import _thread
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -45,8 +42,8 @@ def test_mesh_equals_the_reference(size: int) -> None:
     for kind, capacity in (("fft", None), ("tunable", 1), ("tunable", size)):
         for complex in (False, True):
             mesh = Mesh(kind, size, capacity, complex)
-            assert cases.mesh_difference(mesh, torch.float64) < 1e-11
-            assert cases.mesh_difference(mesh, torch.float32) < 1e-4
+            for dtype in cases.DTYPES:
+                assert cases.mesh_difference(mesh, dtype) <= cases.tolerance(dtype), (mesh, dtype)
 
 
 def test_every_instruction_set_of_this_processor() -> None:
@@ -133,16 +130,6 @@ def test_what_is_not_finite_spreads_as_in_torch(value: float) -> None:
     assert relative(found[finite], expected[finite]) < 1e-5
 
 
-def test_numbers_too_small_to_be_normal() -> None:
-    arguments, _ = goru_arguments(Case(20, 3, 2, 9, dtype=torch.float32))
-    with torch.no_grad():
-        for i in (0, 1):
-            arguments[i].mul_(1e-40)  # type: ignore[union-attr]
-        found, _, _ = operators.goru(*arguments, None, True, True, False, False, "native")  # type: ignore[arg-type]
-        assert found.abs().max() < 1e-30
-        assert torch.tensor(1e-40) * 1 > 0  # the caller's own arithmetic still has them
-
-
 def test_torch_library_accepts_the_operators() -> None:
     case = Case(3, 2, 2, 5, ragged=True)
     arguments, lengths = goru_arguments(case)
@@ -198,93 +185,3 @@ def test_wrong_lengths_are_refused(lengths: list[int]) -> None:
     arguments, _ = goru_arguments(Case(4, 3, 2, 6))
     with pytest.raises(RuntimeError):
         operators.goru(*arguments, torch.tensor(lengths), True, True, False, True, "native")  # type: ignore[arg-type]
-
-
-def test_a_long_sequence_can_be_interrupted() -> None:
-    x, H = torch.zeros(20000, 64, 4), 128
-    arguments = [x, torch.zeros(64, H), torch.zeros(3 * H, 4), torch.zeros(2 * H, H), torch.zeros(3 * H), torch.eye(H)]
-    sent = 0.0
-
-    def interrupt() -> None:
-        nonlocal sent
-        sent = time.monotonic()
-        _thread.interrupt_main()
-
-    timer = threading.Timer(0.3, interrupt)
-    timer.start()
-
-    def work() -> None:
-        for _ in range(100):
-            operators.goru(*arguments, None, True, True, False, False, "native")
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert time.monotonic() - sent < 3  # a second on an idle machine
-
-
-def test_sixteen_threads_at_once() -> None:
-    problems = [goru_arguments(Case(20, 5 + i, 3, 17 + i, dtype=torch.float32, seed=i))[0] for i in range(16)]
-
-    def solve(arguments: list) -> torch.Tensor:
-        output = operators.goru(*arguments, None, True, True, False, True, "native")[0]
-        return torch.autograd.grad(output.square().sum(), arguments[5])[0]
-
-    expected = [solve(p) for p in problems]
-    found: list[torch.Tensor | None] = [None] * 16
-
-    def work(i: int) -> None:
-        for _ in range(3):
-            found[i] = solve(problems[i])
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))  # type: ignore[arg-type]
-
-
-def test_use_after_fork() -> None:
-    code = """
-import os, torch
-from goru.kernels import operators
-from tests.kernels.native_cases import Case, goru_arguments
-arguments, _ = goru_arguments(Case(60, 64, 3, 64, dtype=torch.float32))
-def solve():
-    output = operators.goru(*arguments, None, True, True, False, True, "native")[0]
-    return torch.autograd.grad(output, arguments[5], torch.ones_like(output))[0]
-torch.set_num_threads(2)
-expected = solve()
-child = os.fork()
-if child == 0:
-    os._exit(0 if torch.equal(solve(), expected) else 3)
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, timeout=100, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_memory_is_kept_between_steps_and_can_be_released() -> None:
-    first = library.pooled_empty((1000, 1000), torch.float32)
-    address = first.data_ptr()
-    del first
-    second = library.pooled_empty((900, 1000), torch.float32)
-    assert second.data_ptr() == address
-    third = library.pooled_empty((1000, 1000), torch.float32)
-    assert third.data_ptr() != address
-    del second, third
-    library.release()
-
-
-def test_a_kept_output_is_not_overwritten_by_the_next_call() -> None:
-    arguments, _ = goru_arguments(Case(200, 64, 3, 32, dtype=torch.float32))
-    output = operators.goru(*arguments, None, True, True, False, True, "native")[0]  # type: ignore[arg-type]
-    copy = output.detach().clone()
-    view = output.detach()[5]
-    del output
-    with torch.no_grad():
-        for _ in range(3):
-            operators.goru(*(a * 2 for a in arguments), None, True, True, False, True, "native")  # type: ignore
-    assert torch.equal(view, copy[5])

@@ -65,6 +65,15 @@ EurnnArguments = _plain(
     grad_row=c_int64, depth=c_int64, gradients=c_void_p, inputs=c_void_p, sums=c_void_p, weights=c_void_p,
     grad_x=c_void_p,
 )  # fmt: skip
+DenseArguments = _plain(
+    "DenseArguments", shape=Shape, saved_step=c_int64, x=c_void_p, packed=c_void_p, bias=c_void_p, state=c_void_p,
+    output=c_void_p, saved=c_void_p, grad_step=c_int64, grad_row=c_int64, rows=c_int64, grad_output=c_void_p,
+    h0=c_void_p, packed_input=c_void_p, chunk=c_void_p, weights=c_void_p, sums=c_void_p, grad_x=c_void_p,
+)  # fmt: skip
+DenseSizes = _plain(
+    "DenseSizes", packed=c_int64, packed_backward=c_int64, packed_input=c_int64, state=c_int64, inputs=c_int64,
+    chunk_row=c_int64, block_rows=c_int64,
+)  # fmt: skip
 RotationSizes = _plain("RotationSizes", lanes=c_int64, eurnn_scratch=c_int64, matrix_scratch=c_int64, columns=c_int64)
 
 
@@ -123,6 +132,11 @@ def load() -> ctypes.CDLL | str:
         "goru_mesh_matrix_backward": [c_int, c_int, c_void_p],
         "goru_eurnn_forward": [c_int, c_int, c_void_p],
         "goru_eurnn_backward": [c_int, c_int, c_void_p],
+        "goru_dense_sizes": [c_int, c_int64, c_int64, c_void_p],
+        "goru_dense_pack": [c_int, c_void_p, c_void_p, c_int64, c_int64, c_void_p],
+        "goru_dense_pack_input": [c_int, c_void_p, c_int64, c_int64, c_void_p],
+        "goru_dense_forward": [c_int, c_void_p],
+        "goru_dense_backward": [c_int, c_void_p],
     }.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None

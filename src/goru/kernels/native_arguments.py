@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CALL_FLOPS = 4e9  # most work in one call of the library: a fraction of a second
+CALL_FLOPS = 1e9  # most work in one call of the library, between two looks for Ctrl-C: a tenth of a second at most
 THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..rotations import Mesh
-from . import library, manual
+from . import library, native_dense
 from .library import EurnnArguments, Shape, pooled_empty, scratch
 from .native_arguments import Ragged, check, chunks, pointer, rows, worth_threads
 from .native_goru import CHUNK_BYTES, goru_backward, goru_forward
@@ -94,7 +94,7 @@ def eurnn_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if transition.dim() == 2:
         if mesh.complex:
-            return manual.eurnn_forward(x, h0, weight_ih, bias, transition, lengths, mesh, reverse, save)
+            return native_dense.forward(x, h0, weight_ih, bias, transition, lengths, reverse, save)
         # A GORU without gates is a real EURNN.
         output, h_n, _ = goru_forward(x, h0, weight_ih, None, bias, transition, lengths, False, False, reverse, False)
         return output, h_n, x.new_empty(0)
@@ -138,10 +138,9 @@ def eurnn_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     if transition.dim() == 2:
         if mesh.complex:
-            return manual.eurnn_backward(
-                grad_output, grad_h_n, x, h0, weight_ih, bias, transition, lengths, output, saved, mesh, reverse,
-                needs_x,
-            )  # fmt: skip
+            return native_dense.backward(
+                grad_output, grad_h_n, x, h0, weight_ih, bias, transition, lengths, saved, reverse, needs_x
+            )
         nothing = x.new_empty((*x.shape[:2], 0))
         dx, dh0, dweight, _, dbias, du = goru_backward(
             grad_output, grad_h_n, x, h0, weight_ih, None, bias, transition, lengths, output, nothing, False, False,
@@ -190,10 +189,10 @@ def eurnn_backward(
 def prefers_rotations(mesh: Mesh, steps: int, batch: int) -> bool:
     """Whether rotating the state layer by layer is cheaper than the product with U.
 
-    Nanoseconds of a training step for each row and time step on one AVX2 core: a rotation, and one of the H^2 elements
-    of U. Only the complex rotation is measured (FFT against capacity 2 at H = 512); the real one is scaled from it by
-    operation counts, and the elements are taken from the speed of the GORU products. Steps and batch multiply both
-    sides alike (and a compiled graph must not depend on them).
+    The figures are nanoseconds of a training step for each row and time step on one AVX2 core in float32, from
+    `python -m benchmarks.rotations` at H = 32 ... 1024: what a rotation costs, what a unit costs more by rotations than
+    by the product, and what one of the H^2 elements of U costs. Where they choose the slower way, it was slower by 9 %
+    at most. Steps and batch multiply both sides alike (and a compiled graph must not depend on them).
     """
-    rotation, element = (3.2, 0.5) if mesh.complex else (1.1, 0.1)
-    return mesh.num_rotations * rotation < mesh.size**2 * element
+    rotation, unit, element = (2.5, 5.0, 0.385) if mesh.complex else (1.35, 4.5, 0.085)
+    return mesh.num_rotations * rotation + mesh.size * unit < mesh.size**2 * element

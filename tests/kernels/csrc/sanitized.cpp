@@ -2,6 +2,8 @@
 // machines without Python, and for vectors that this processor does not have. Every result has to be a number, since
 // what is not written is NaN; given a file it also writes the results there, in an order that depends on no level.
 #define GORU_LEVEL tested
+#include "dense_problem.h"
+#include "level_dense.cpp"
 #include "level_goru.cpp"
 #include "level_rotations.cpp"
 #include "problem.h"
@@ -63,6 +65,8 @@ int main(int argc, char** argv) {
       rotation_problem<float>(rotation_tables_tested.of[0][complex], complex);
       rotation_problem<double>(rotation_tables_tested.of[1][complex], complex);
     }
+    dense_problem<float>(dense_tables_tested.of[0]);
+    dense_problem<double>(dense_tables_tested.of[1]);
   }
   if (record && fclose(record)) return perror(argv[2]), 1;
   printf("%d rounds\n", rounds);

@@ -71,3 +71,21 @@ struct EurnnArguments {
   void* weights;   // (components * H, I): gradient of the weight
   void* grad_x;    // or null
 };
+
+// Complex EURNN with U as a matrix, see eurnn_dense.h. Hp: H filled up to whole panels; a state is (B, 2, Hp).
+struct DenseArguments {
+  Shape shape;
+  int64_t saved_step;     // distance of steps in `saved`; 0 in inference, where one step is enough
+  const void *x, *packed, *bias;
+  void* state;            // forward h0, at the end h_n; backward dL/dh_n, at the end dL/dh0
+  void* output;           // (T, B, H), real
+  void* saved;            // pre-activations, (T, B, 2, H)
+  // backward
+  int64_t grad_step, grad_row;
+  int64_t rows;           // capacity of the chunk buffer in rows (t, b)
+  const void *grad_output, *h0, *packed_input;
+  void* chunk;            // gradients of the pre-activations, states and inputs of the chunk, in panels
+  void* weights;          // sums: (2 Hp, 2 Hp) of U's blocks, then (2 Hp, Ip)
+  void* sums;             // (blocks of rows, Hp): gradient of the bias
+  void* grad_x;           // or null
+};

@@ -22,9 +22,10 @@ struct Level {
   const char* name;
   const GoruTables* goru;
   const RotationTables* rotations;
+  const DenseTables* dense;
 };
 
-#define GORU_ROW(level) {#level, &goru_tables_##level, &rotation_tables_##level},
+#define GORU_ROW(level) {#level, &goru_tables_##level, &rotation_tables_##level, &dense_tables_##level},
 const Level levels[] = {GORU_LEVELS(GORU_ROW)};
 constexpr int kLevels = sizeof levels / sizeof levels[0];
 
@@ -46,6 +47,8 @@ bool can_run(const char* name) {
 int chosen = 0;
 
 const RotationTable& rotations(int dtype, int complex) { return levels[chosen].rotations->of[dtype][complex]; }
+
+const DenseTable& dense(int dtype) { return levels[chosen].dense->of[dtype]; }
 
 const GoruTable& goru(int dtype, int64_t gates) { return levels[chosen].goru->of[dtype][gates]; }
 
@@ -97,3 +100,16 @@ GORU_API void goru_eurnn_forward(int dtype, int complex, const EurnnArguments* a
 GORU_API void goru_eurnn_backward(int dtype, int complex, const EurnnArguments* a) {
   rotations(dtype, complex).eurnn_backward(a);
 }
+
+GORU_API void goru_dense_sizes(int dtype, int64_t inputs, int64_t hidden, DenseSizes* sizes) {
+  dense(dtype).sizes(inputs, hidden, sizes);
+}
+GORU_API void goru_dense_pack(int dtype, const void* blocks, const void* weight, int64_t inputs, int64_t hidden,
+                              void* out) {
+  dense(dtype).pack(blocks, weight, inputs, hidden, out);
+}
+GORU_API void goru_dense_pack_input(int dtype, const void* weight, int64_t inputs, int64_t hidden, void* out) {
+  dense(dtype).pack_input(weight, inputs, hidden, out);
+}
+GORU_API void goru_dense_forward(int dtype, const DenseArguments* a) { dense(dtype).forward(a); }
+GORU_API void goru_dense_backward(int dtype, const DenseArguments* a) { dense(dtype).backward(a); }

@@ -5,24 +5,12 @@
 // the rotations together: no mesh layer is ever stored.
 #pragma once
 
+#include "complex_modrelu.h"
 #include "goru_forward.h"
 #include "lane_products.h"
 #include "rotations.h"
 
 namespace {
-
-// |re + i im| without overflow or underflow on the way.
-template <class T>
-inline Vec<T> modulus(Vec<T> re, Vec<T> im) {
-  re = magnitude<T>(re), im = magnitude<T>(im);
-  const IVec<T> swap = re < im;
-  const Vec<T> big = choose<T>(swap, im, re), small = choose<T>(swap, re, im);
-  const Vec<T> ratio = small / choose<T>(big == T(0), splat(T(1)), big);
-  Vec<T> root = T(1) + ratio * ratio;
-  GORU_UNROLL
-  for (int i = 0; i < W<T>; ++i) root[i] = sizeof(T) == 4 ? __builtin_sqrtf(root[i]) : __builtin_sqrt(root[i]);
-  return big * root;
-}
 
 template <class T, bool C>
 struct Eurnn {
@@ -99,11 +87,7 @@ struct Eurnn {
     if constexpr (!C) {
       a[0] = modrelu<T>(a[0], b);
     } else {
-      const Vec<T> size = modulus<T>(a[0], a[1]), m = size + b;
-      const IVec<T> active = ~(m <= T(0)) & ~(size < Simd<T>::kTiny);
-      const Vec<T> factor = m / size;
-      a[0] = keep<T>(active, a[0] * factor);
-      a[1] = keep<T>(active, a[1] * factor);
+      complex_modrelu<T>(a, b);
     }
   }
 
@@ -114,13 +98,7 @@ struct Eurnn {
       g[0] = keep<T>(~(a[0] == T(0)), g[0]);
       return (Vec<T>)(bits<T>(g[0]) ^ (bits<T>(a[0]) & Simd<T>::kSign));
     } else {
-      // h = a (1 + b / |a|), so with e = a / |a| and p = Re(conj(e) g):  da = g + b / |a| (g - p e),  db = p
-      const Vec<T> b = splat(bias[u]), size = modulus<T>(a[0], a[1]);
-      const IVec<T> active = ~(size + b <= T(0)) & ~(size < Simd<T>::kTiny);
-      const Vec<T> re = a[0] / size, im = a[1] / size, p = re * g[0] + im * g[1], ratio = b / size;
-      g[0] = keep<T>(active, g[0] + ratio * (g[0] - p * re));
-      g[1] = keep<T>(active, g[1] + ratio * (g[1] - p * im));
-      return keep<T>(active, p);
+      return complex_modrelu_back<T>(a, g, splat(bias[u]));
     }
   }
 

@@ -43,11 +43,29 @@ struct RotationTables {
   RotationTable of[2][2];  // by dtype and complex
 };
 
+// In elements; `state` is Hp and `inputs` is Ip, H and I filled up to whole panels, `chunk_row` for each row.
+struct DenseSizes {
+  int64_t packed, packed_backward, packed_input, state, inputs, chunk_row, block_rows;
+};
+
+struct DenseTable {
+  void (*sizes)(int64_t inputs, int64_t hidden, DenseSizes* sizes);
+  void (*pack)(const void* blocks, const void* weight, int64_t inputs, int64_t hidden, void* out);
+  void (*pack_input)(const void* weight, int64_t inputs, int64_t hidden, void* out);
+  void (*forward)(const DenseArguments*);
+  void (*backward)(const DenseArguments*);
+};
+
+struct DenseTables {
+  DenseTable of[2];  // by dtype
+};
+
 #define GORU_JOIN_(a, b) a##_##b
 #define GORU_JOIN(a, b) GORU_JOIN_(a, b)
 #define GORU_DECLARE(level)                                                                         \
   extern __attribute__((visibility("hidden"))) const GoruTables GORU_JOIN(goru_tables, level); \
-  extern __attribute__((visibility("hidden"))) const RotationTables GORU_JOIN(rotation_tables, level);
+  extern __attribute__((visibility("hidden"))) const RotationTables GORU_JOIN(rotation_tables, level); \
+  extern __attribute__((visibility("hidden"))) const DenseTables GORU_JOIN(dense_tables, level);
 
 #ifdef GORU_LEVEL
 // The name of a table at the level that is being compiled.
