@@ -254,7 +254,7 @@
       swatch.setAttribute("viewBox", "0 0 22 8");
       swatch.setAttribute("aria-hidden", "true");
       draw(swatch, "line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: s.colour, "stroke-width": 3, ...(s.dash ? { "stroke-dasharray": s.dash } : {}) });
-      const toggle = element("button", { type: "button", "aria-pressed": "true" }, swatch, s.name, element("output", { "aria-live": "off" }));
+      const toggle = element("button", { type: "button", "aria-pressed": "true" }, swatch, `${s.name} `, element("output", { "aria-live": "off" }));
       toggle.addEventListener("click", () => {
         shown[k] = !shown[k];
         toggle.setAttribute("aria-pressed", String(shown[k]));
