@@ -19,6 +19,7 @@ from goru.lab import environment
 from goru.lab.config import RunConfig
 from goru.lab.distributed import ALONE, Group, Onlooker
 from goru.lab.errors import LabError, RunInterruptedError
+from goru.lab.memory import keep_memory
 from goru.lab.models import count_parameters, make_layer
 from goru.lab.optim import learning_rate, make_optimizer
 from goru.lab.runs import RunDirectory, hold
@@ -51,6 +52,7 @@ class Training:
     """Everything that changes while a run trains, and nothing else."""
 
     def __init__(self, config: RunConfig, group: Group = ALONE) -> None:
+        keep_memory()
         torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
         self.config, self.group = config, group

@@ -163,7 +163,7 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
     problems = []
     for path in runs.find(folder):
         try:
-            record = _read(path)
+            record = read(path)
         except LabError as error:
             problems.append(str(error))
             continue
@@ -195,7 +195,8 @@ def _order(key: tuple[str, str]) -> tuple[float, int, str]:
     return position, variant != "paper", variant
 
 
-def _read(path: Path) -> Record | None:
+def read(path: Path) -> Record | None:
+    """The run in a directory; None when it has not begun, LabError when its files are of another form."""
     config = runs.read_config(path)
     metrics = runs.read_metrics(path)
     if config is None or not metrics or config.experiment not in paper.EXPERIMENTS:

@@ -191,12 +191,13 @@ def claims(verdicts: list[Verdict]) -> Table:
 def markdown(table: Table) -> str:
     """The table in Markdown, with its title and note."""
     note = f"\n{table.note}\n" if table.note else ""
-    return f"### {table.title}\n\n{markdown_rows(table.headings, table.rows)}{note}"
+    return f"### {table.title}\n\n{markdown_rows(table.headings, table.rows, table.name == 'claims')}{note}"
 
 
-def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> str:
+    """A table of numbers, or of words, which stand to the left."""
     lines = ["| " + " | ".join(map(plain, headings)) + " |"]
-    lines.append("|" + "|".join("---" if k == 0 else "--:" for k in range(len(headings))) + "|")
+    lines.append("|" + "|".join("---" if k == 0 or words else "--:" for k in range(len(headings))) + "|")
     lines += ["| " + " | ".join(map(plain, row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
