@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 SOURCES := pyproject.toml constraints.txt $(wildcard hatch_build.py) $(wildcard src/goru/kernels/csrc/*)
 
-.PHONY: demo test soak bench wheel clean
+.PHONY: demo test soak bench docs wheel clean results
 
 demo: .venv/installed
 	$(RUN) -m goru reproduce copying denoise parenthesis --quick
@@ -21,12 +21,23 @@ soak: .venv/installed
 bench: .venv/installed
 	$(RUN) -m benchmarks
 
+# The documentation as a site; anything doubtful, such as a link to nowhere, is an error.
+docs: .venv/installed
+	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs site
+	@echo "site/index.html"
+
+# The committed record, and what the README says of it, from a folder of runs: make results RUNS=folder
+# (RUNS=results: from the record itself).
+RUNS ?= runs
+results: .venv/installed
+	$(RUN) -m goru record --runs "$(RUNS)" --out results --readme README.md
+
 wheel: .venv/installed
 	$(RUN) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis
 
 # Installed anew when what is installed changes; the C++ sources count, the Python sources are read where they are.
 .venv/installed: $(SOURCES)

@@ -2,14 +2,15 @@
 
 Without a compiler, with one that fails, or with GORU_NO_NATIVE=1 the package is built without the library and runs on
 its pure-torch kernels: that is said once and is never an error. The library is plain C called through ctypes, so one
-file serves every version of Python and torch, and the wheel is tagged py3-none-<platform>.
+file serves every version of Python and torch, and the wheel is tagged py3-none-<platform>, where the platform of a
+library that needs nothing but glibc is manylinux with the oldest glibc that it runs on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,9 @@ FLAGS = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-math-errno",
 # x86-64-v3 and -v4, spelled out for compilers that do not know these names.
 AVX2 = ["-mavx2", "-mfma", "-mbmi", "-mbmi2"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mavx512cd"]
+# What every processor of a kind can run, then what some of them can; entry.cpp asks at run time. On 64-bit ARM the
+# plain level already has NEON and fused multiply-add.
+LEVELS: dict[str, dict[str, list[str]]] = {"x86_64": {"generic": [], "avx2": AVX2, "avx512": AVX512}}
 
 
 def source_hash(sources: Path) -> str:
@@ -47,13 +51,23 @@ def find_compiler() -> list[str] | None:
     return [found] if found else None
 
 
-def compile_library(root: Path, compiler: list[str], target: Path, machine: str | None = None) -> None:
-    """Compile every unit for every level, two or more at a time, and link; raises CalledProcessError."""
+def target_machine(compiler: list[str]) -> str:
+    """The processor that the compiler compiles for, which need not be this one: x86_64, aarch64, ..."""
+    done = subprocess.run([*compiler, "-dumpmachine"], check=True, capture_output=True, text=True)
+    machine = done.stdout.strip().partition("-")[0].lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+def compile_library(root: Path, compiler: list[str], target: Path, levels: dict[str, list[str]] | None = None) -> None:
+    """Compile every unit for every level, as many at a time as there are processors, and link.
+
+    Raises CalledProcessError.
+    """
     sources = root / SOURCES
-    machine = machine or platform.machine().lower()
-    levels = {"generic": list[str]()}
-    if machine in ("x86_64", "amd64"):
-        levels |= {"avx2": AVX2, "avx512": AVX512}
+    if levels is None:
+        levels = LEVELS.get(target_machine(compiler), {"generic": []})
+    listed = " ".join(f"one({name})" for name in levels)
+    plain = [f'-DGORU_SOURCE_HASH="{source_hash(sources)}"', f"-DGORU_LEVELS(one)={listed}"]
     with tempfile.TemporaryDirectory() as scratch:
         jobs = []
         for path in sorted(sources.glob("*.cpp")):
@@ -62,7 +76,7 @@ def compile_library(root: Path, compiler: list[str], target: Path, machine: str 
                     (path, f"{path.stem}_{name}.o", [*flags, f"-DGORU_LEVEL={name}"]) for name, flags in levels.items()
                 ]
             else:
-                jobs.append((path, f"{path.stem}.o", [f'-DGORU_SOURCE_HASH="{source_hash(sources)}"']))
+                jobs.append((path, f"{path.stem}.o", plain))
 
         def compile_one(job: tuple[Path, str, list[str]]) -> str:
             path, name, flags = job
@@ -88,8 +102,17 @@ def run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
-def wheel_platform() -> str:
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+def wheel_platform(library: bytes) -> str:
+    """The platform tag of a wheel with this library."""
+    name = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if name.startswith("macosx") and name.endswith("universal2"):  # Python serves both processors, the library one
+        return name.replace("universal2", os.uname().machine)
+    # The versions of glibc's symbols stand in the library as text. One that was linked to the C++ runtime's shared
+    # library needs more than glibc, and one without any such version was made for another C library.
+    versions = [int(minor) for minor in re.findall(rb"\0GLIBC_2\.(\d+)", library)]
+    if name.startswith("linux_") and versions and b"libstdc++.so" not in library:
+        return name.replace("linux_", f"manylinux_2_{max(versions)}_")
+    return name
 
 
 class NativeKernels(BuildHookInterface):
@@ -104,7 +127,7 @@ class NativeKernels(BuildHookInterface):
         if reason is None:
             build_data["artifacts"].append(f"/{LIBRARY.as_posix()}")
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{wheel_platform()}"
+            build_data["tag"] = f"py3-none-{wheel_platform(target.read_bytes())}"
             return
         target.unlink(missing_ok=True)
         self.app.display_warning(f"goru: built without native kernels ({reason}); the pure-torch kernels will be used")
@@ -119,6 +142,9 @@ class NativeKernels(BuildHookInterface):
         if compiler is None:
             return "no C++ compiler found"
         try:
+            machine, here = target_machine(compiler), sysconfig.get_platform().replace("arm64", "aarch64")
+            if machine not in here and "universal2" not in here:
+                return f"{compiler[0]} compiles for {machine}, this Python runs on {here}"
             compile_library(root, compiler, target)
         except subprocess.CalledProcessError as error:
             lines = (error.stderr or "").strip().splitlines()

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-KERNELS = HERE.parents[1] / "src/goru/kernels/csrc"
-COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-# Not optimised: it compiles in a fraction of the time, and every access is still checked.
-FLAGS = ["-std=c++17", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+from goru.kernels import library, native
+from tests.kernels.standalone import AVX2, PLAIN, SANITIZERS, assert_same, compiled, run
+
+# The code of the AVX-512 level (64 bytes a vector, 32 registers) with AVX2's instructions: the compiler does every
+# operation in two halves. It shows that nothing in the kernels' indices, tiles, packing and buffer sizes rests on the
+# narrower vectors: the part of the level that we wrote. It does not show that the compiler's AVX-512 instructions are
+# right, nor anything of their speed; which of them it chooses is looked at in test_portable.py.
+WIDE = [*AVX2, "-DGORU_VECTOR_BYTES=64", "-DGORU_REGISTERS=32"]
 
 
-def compiled(folder: Path, *flags: str) -> Path:
-    if COMPILER is None:
-        pytest.skip("no C++ compiler")
-    trial = folder / "trial.cpp"
-    trial.write_text("int main() {}\n")
-    program = folder / "sanitized"
-    if subprocess.run([COMPILER, *FLAGS, str(trial), "-o", str(program)], capture_output=True).returncode:
-        pytest.skip("the compiler has no sanitizers")
-    sources = [str(HERE / "csrc/sanitized.cpp"), str(KERNELS / "threads.cpp")]
-    command = [COMPILER, *FLAGS, *flags, f"-I{KERNELS}", *sources, "-o", str(program), "-pthread", "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return program
-
-
-def check(program: Path, rounds: int) -> None:
-    done = subprocess.run(
-        [str(program), str(rounds)], capture_output=True, text=True, env=os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == f"{rounds} rounds\n"
+def need_avx2() -> None:
+    if native.unavailable_reason() is not None or "avx2" not in library.levels(library.get()):
+        pytest.skip("the processor has no AVX2, or there are no native kernels to ask")
 
 
 def test_generic(tmp_path: Path) -> None:
-    check(compiled(tmp_path), 20)
+    run(compiled(tmp_path, *SANITIZERS), 20)
+
+
+def test_vectors_of_avx512(tmp_path: Path) -> None:
+    need_avx2()
+    results = run(compiled(tmp_path, *SANITIZERS, *WIDE), 10)
+    assert_same(results, run(compiled(tmp_path, *PLAIN), 10))
 
 
 @pytest.mark.soak
-def test_avx2(tmp_path: Path) -> None:
-    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    if "avx2" not in flags or "fma" not in flags:
-        pytest.skip("the processor has no AVX2")
-    check(compiled(tmp_path, "-mavx2", "-mfma"), 200)
+@pytest.mark.parametrize("flags", [[], AVX2, WIDE], ids=["generic", "avx2", "vectors of avx512"])
+def test_many_rounds(tmp_path: Path, flags: list[str]) -> None:
+    if flags:
+        need_avx2()
+    results = run(compiled(tmp_path, *SANITIZERS, *flags), 1000)
+    assert_same(results, run(compiled(tmp_path, *PLAIN), 1000))

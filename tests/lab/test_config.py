@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
@@ -29,6 +30,17 @@ def test_every_shipped_configuration_survives_json(config: RunConfig) -> None:
     assert again == config
     assert type(again.task) is type(config.task)
     assert again.digest() == config.digest()
+
+
+def test_runs_kept_before_a_field_existed_go_on() -> None:
+    """They are read with the value of what they did, equal today's, and fit their checkpoints' fingerprint."""
+    config = paper.experiment("penn_treebank").config("goru")
+    data = json.loads(config.to_json())
+    del data["optimizer"]["schedule"]
+    text = json.dumps(data, indent=2) + "\n"
+    assert from_json(text, "here") == config
+    assert hashlib.sha256(text.encode()).hexdigest() == config.digest()
+    assert override(config, {"optimizer.schedule": "linear"}).digest() != config.digest()
 
 
 def test_shipped_configurations_are_different_runs() -> None:

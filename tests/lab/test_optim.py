@@ -1,4 +1,4 @@
-"""RMSProp against TensorFlow's rule written in NumPy."""
+"""RMSProp against TensorFlow's rule written in NumPy; learning rates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from goru.lab.config import OptimizerConfig
-from goru.lab.optim import TensorFlowRMSProp, make_optimizer
+from goru.lab.optim import TensorFlowRMSProp, learning_rate, make_optimizer
 
 
 def test_follows_tensorflows_rule() -> None:
@@ -51,3 +51,9 @@ def test_made_from_a_configuration() -> None:
     assert isinstance(rmsprop, TensorFlowRMSProp)
     assert (rmsprop.defaults["lr"], rmsprop.defaults["decay"], rmsprop.defaults["eps"]) == (0.5, 0.8, 1e-10)
     assert isinstance(make_optimizer(OptimizerConfig(rule="adam"), network), torch.optim.Adam)
+
+
+def test_schedules() -> None:
+    linear = OptimizerConfig(lr=0.8, schedule="linear")
+    assert [learning_rate(linear, step, 4) for step in range(4)] == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    assert [learning_rate(OptimizerConfig(lr=0.8), step, 4) for step in range(4)] == [0.8] * 4

@@ -23,6 +23,7 @@ RUNS = [
     small("copying", "eurnn-complex"),
     small("denoise", "gru"),
     small("parenthesis", "lstm", {"optimizer.rule": "adam"}),
+    small("penn_treebank", "goru", {"optimizer.schedule": "linear"}),
 ]
 
 
@@ -97,6 +98,27 @@ def test_what_is_logged(tmp_path: Path) -> None:
     losses = [training.learn(training.problem.batch(step)) for step in range(5)]
     assert next(line["loss"] for line in lines if "loss" in line) == sum(losses) / 5
     assert {"steps_per_s", "seconds"}.isdisjoint(without_clock(lines)[1])
+
+
+@pytest.mark.parametrize("rule", ["rmsprop", "adam"])
+def test_the_learning_rate_follows_its_schedule(rule: str) -> None:
+    """The last of n steps is taken at one nth of the first rate, from the same gradient a step of that share."""
+    config = small("copying", "gru", {"optimizer.rule": rule, "optimizer.schedule": "linear"}, steps=10)
+    training = Training(config)
+    rates = []
+    for step in range(10):
+        training.learn(training.problem.batch(step))
+        rates += [group["lr"] for group in training.optimizer.param_groups]
+    assert rates == pytest.approx([0.001 * share / 10 for share in range(10, 0, -1)])
+    ends = []
+    for schedule in ("constant", "linear"):
+        last = Training(override(config, {"optimizer.schedule": schedule}))
+        head = dict(last.network.named_parameters())["head.weight"]
+        before = head.detach().clone()
+        last.position.step = 9
+        last.learn(last.problem.batch(0))
+        ends.append(head.detach() - before)
+    torch.testing.assert_close(ends[1], 0.1 * ends[0], rtol=1e-3, atol=1e-7)
 
 
 def test_gates_are_kept_for_the_figure(tmp_path: Path) -> None:

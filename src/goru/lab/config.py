@@ -17,6 +17,9 @@ from goru.lab.tasks.task import Task
 
 Cell = Literal["goru", "eurnn", "gru", "lstm"]
 
+LATER_FIELDS = {"optimizer.schedule": "constant"}
+"""Fields that runs kept earlier do not have, and the value that says what those runs did."""
+
 
 @dataclass(frozen=True)
 class LayerConfig:
@@ -52,6 +55,8 @@ class OptimizerConfig:
     """Learning rate."""
     decay: float = 0.9
     """RMSProp's decay of the mean square."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """The learning rate stays as it is, or falls in a straight line to zero at the last planned step."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +102,17 @@ class RunConfig:
         return runs / self.experiment / self.variant / self.model / f"seed{self.seed}"
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        return _json(dataclasses.asdict(self))
 
     def digest(self) -> str:
-        """A fingerprint of the whole configuration."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """A fingerprint of the whole configuration; that of a run kept earlier stays what it was."""
+        data = dataclasses.asdict(self)
+        for path, before in LATER_FIELDS.items():
+            group, _, name = path.rpartition(".")
+            fields = data[group] if group else data
+            if fields[name] == before:
+                del fields[name]
+        return hashlib.sha256(_json(data).encode()).hexdigest()
 
 
 def from_json(text: str, source: str) -> RunConfig:
@@ -130,6 +141,10 @@ def plain_name(what: str, name: str) -> str:
     if not name or name.startswith(".") or not all(c.isalnum() or c in "._-+" for c in name):
         raise LabError(f"{what} should be a plain folder name of letters, digits and ._-+, got {name!r}")
     return name
+
+
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=2) + "\n"
 
 
 def _build(kind: type, data: Any, source: str) -> Any:

@@ -1,4 +1,4 @@
-"""RMSProp after TensorFlow's rule, which differs from torch.optim.RMSprop early in training."""
+"""The optimisers: RMSProp after TensorFlow's rule (torch's differs early in training), Adam; learning rates."""
 
 from __future__ import annotations
 
@@ -45,3 +45,8 @@ def make_optimizer(config: OptimizerConfig, network: nn.Module) -> torch.optim.O
     if config.rule == "adam":
         return torch.optim.Adam(network.parameters(), lr=config.lr, foreach=True)
     return TensorFlowRMSProp(network.parameters(), lr=config.lr, decay=config.decay)
+
+
+def learning_rate(config: OptimizerConfig, step: int, last_step: int) -> float:
+    """The learning rate of a step (the first is 0) in a run that plans `last_step` of them."""
+    return config.lr if config.schedule == "constant" else config.lr * (1 - step / last_step)

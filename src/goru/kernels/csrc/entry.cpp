@@ -7,7 +7,14 @@
 #define GORU_SOURCE_HASH "unknown"
 #endif
 
+// Those that hatch_build.py compiles for this machine, from the plainest to the widest.
+#ifndef GORU_LEVELS
+#define GORU_LEVELS(one) one(generic)
+#endif
+
 #define GORU_API extern "C" __attribute__((visibility("default")))
+
+GORU_LEVELS(GORU_DECLARE)
 
 namespace {
 
@@ -17,23 +24,21 @@ struct Level {
   const RotationTables* rotations;
 };
 
-// From the plainest to the widest.
-const Level levels[] = {
-    {"generic", &goru_tables_generic, &rotation_tables_generic},
-#if defined(__x86_64__)
-    {"avx2", &goru_tables_avx2, &rotation_tables_avx2},
-    {"avx512", &goru_tables_avx512, &rotation_tables_avx512},
-#endif
-};
+#define GORU_ROW(level) {#level, &goru_tables_##level, &rotation_tables_##level},
+const Level levels[] = {GORU_LEVELS(GORU_ROW)};
 constexpr int kLevels = sizeof levels / sizeof levels[0];
 
+// Asks for everything that the level is compiled with, see hatch_build.py.
 bool can_run(const char* name) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (!strcmp(name, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                    __builtin_cpu_supports("bmi2");
+  if (!strcmp(name, "avx2")) return avx2;
   if (!strcmp(name, "avx512"))
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma");
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512cd");
 #endif
   return !strcmp(name, "generic");
 }

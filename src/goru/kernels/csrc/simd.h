@@ -1,6 +1,6 @@
 // Vectors by the compiler's vector extensions, so that one source serves every instruction set.
 //
-// This header and those that include it are compiled once per level (see level.cpp). Everything sits in an unnamed
+// This header and those that include it are compiled once per level (see level_goru.cpp). Everything sits in an unnamed
 // namespace and no template of the standard library is used: an inline function compiled for AVX-512 must never be
 // the copy that the linker keeps for a processor without it.
 #pragma once
@@ -17,7 +17,11 @@
 
 namespace {
 
-#if defined(__AVX512F__)
+#if defined(GORU_VECTOR_BYTES)
+// Tests only: the code of one level with the instructions of another; the compiler cuts vectors that are too wide.
+constexpr int kVectorBytes = GORU_VECTOR_BYTES;
+constexpr int kRegisters = GORU_REGISTERS;
+#elif defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
 constexpr int kRegisters = 32;
 #elif defined(__AVX2__)

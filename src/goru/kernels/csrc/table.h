@@ -50,14 +50,12 @@ struct RotationTables {
 
 #define GORU_JOIN_(a, b) a##_##b
 #define GORU_JOIN(a, b) GORU_JOIN_(a, b)
+#define GORU_DECLARE(level)                                                                         \
+  extern __attribute__((visibility("hidden"))) const GoruTables GORU_JOIN(goru_tables, level); \
+  extern __attribute__((visibility("hidden"))) const RotationTables GORU_JOIN(rotation_tables, level);
+
+#ifdef GORU_LEVEL
 // The name of a table at the level that is being compiled.
 #define LEVEL_TABLE(name) GORU_JOIN(name, GORU_LEVEL)
-
-#define GORU_DECLARE(level)                                                            \
-  extern __attribute__((visibility("hidden"))) const GoruTables goru_tables_##level; \
-  extern __attribute__((visibility("hidden"))) const RotationTables rotation_tables_##level;
-GORU_DECLARE(generic)
-#if defined(__x86_64__)
-GORU_DECLARE(avx2)
-GORU_DECLARE(avx512)
+GORU_DECLARE(GORU_LEVEL)
 #endif

@@ -13,22 +13,24 @@ typedef void (*Parallel)(void (*)(void*), void*, unsigned, unsigned);
 typedef int (*Number)(void);
 
 struct Runtime {
-  Parallel parallel = nullptr;
-  Number index = nullptr, count = nullptr, inside = nullptr;
-  Runtime() {
-    parallel = (Parallel)dlsym(RTLD_DEFAULT, "GOMP_parallel");
-    index = (Number)dlsym(RTLD_DEFAULT, "omp_get_thread_num");
-    count = (Number)dlsym(RTLD_DEFAULT, "omp_get_num_threads");
-    inside = (Number)dlsym(RTLD_DEFAULT, "omp_in_parallel");
-    if (!index || !count || !inside) parallel = nullptr;
-    pthread_atfork(nullptr, nullptr, [] { forked = true; });
-  }
-  static bool forked;
+  Parallel parallel;
+  Number index, count, inside;
 };
-bool Runtime::forked = false;
+Runtime found;
+bool forked = false;
 
+void look_up() {
+  found.index = (Number)dlsym(RTLD_DEFAULT, "omp_get_thread_num");
+  found.count = (Number)dlsym(RTLD_DEFAULT, "omp_get_num_threads");
+  found.inside = (Number)dlsym(RTLD_DEFAULT, "omp_in_parallel");
+  if (found.index && found.count && found.inside) found.parallel = (Parallel)dlsym(RTLD_DEFAULT, "GOMP_parallel");
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
+}
+
+// By pthread_once and not as a static of C++, which would bring the C++ runtime into the library.
 const Runtime& runtime() {
-  static const Runtime found;
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, look_up);
   return found;
 }
 
@@ -72,7 +74,7 @@ void with_own_threads(int threads, void (*body)(void*, int, int), void* context)
 extern "C" void goru_parallel(int threads, void (*body)(void*, int, int), void* context) {
   if (threads <= 1) return body(context, 0, 1);
   const Runtime& r = runtime();
-  if (!r.parallel || Runtime::forked) return with_own_threads(threads, body, context);
+  if (!r.parallel || forked) return with_own_threads(threads, body, context);
   if (r.inside()) return body(context, 0, 1);
   Job job = {body, context, 0, 0};
   r.parallel(team_member, &job, (unsigned)threads, 0);

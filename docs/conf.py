@@ -1,0 +1,92 @@
+"""The documentation site, built by `make docs`: Sphinx, Markdown by MyST, the theme Furo.
+
+A page asks nothing of other hosts: Furo has no fonts from elsewhere, and formulas are turned into MathML while the site
+is built (latex2mathml), which browsers show without a script. What is said in the code is not said again here: the
+decisions are taken from `goru.lab.paper` by the directive at the end of this file.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version as installed_version
+from typing import Any, ClassVar
+
+import latex2mathml.converter
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from goru.lab import paper
+
+project = "goru"
+version = release = installed_version("goru")
+
+extensions = ["myst_parser"]
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_fence_as_directive = ["math"]
+myst_heading_anchors = 3
+exclude_patterns = ["_static"]
+nitpicky = True
+# A name in the contents without a page is let pass; a page that is missing from the contents is an error all the same.
+suppress_warnings = ["toc.not_readable"]
+
+html_theme = "furo"
+html_title = "goru"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
+html_show_sphinx = False
+html_copy_source = False
+html_math_renderer = "mathml"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#8a3b12", "color-brand-content": "#8a3b12"},
+    "dark_css_variables": {"color-brand-primary": "#f0a36b", "color-brand-content": "#f0a36b"},
+}
+
+
+def show_inline_formula(translator: Any, node: nodes.math) -> None:
+    translator.body.append(latex2mathml.converter.convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def show_formula(translator: Any, node: nodes.math_block) -> None:
+    formula = latex2mathml.converter.convert(node.astext(), display="block")
+    translator.body.append(f'<div class="formula">{formula}</div>\n')
+    raise nodes.SkipNode
+
+
+class Decisions(SphinxDirective):
+    """What was decided for each experiment, from the code: one place for `goru show`, the report and this page."""
+
+    has_content: ClassVar[bool] = False
+
+    def run(self) -> list[nodes.Node]:
+        parts = {"**All experiments**": paper.decisions("copying")[len(paper.experiment("copying").decisions) :]}
+        for name, one in paper.EXPERIMENTS.items():
+            parts[f"**{one.title}** (`goru show {name}`; in the paper {one.shown_in.lower()})"] = one.decisions
+        lines = [["", heading, "", *(f"- {_plain(text)}" for text in texts)] for heading, texts in parts.items()]
+        return self.parse_text_to_nodes("\n".join(line for part in lines for line in part))
+
+
+class Claims(SphinxDirective):
+    """The paper's claims as the laboratory knows them."""
+
+    has_content: ClassVar[bool] = False
+
+    def run(self) -> list[nodes.Node]:
+        rows = [f"| {c.name} | `{c.experiment}` | {_plain(c.text)} |" for c in paper.CLAIMS.values()]
+        return self.parse_text_to_nodes("\n".join(["| | experiment | claim |", "|---|---|---|", *rows]))
+
+
+def _plain(text: str) -> str:
+    """A sentence of the code as Markdown: outside of `names`, signs that mean something there are not meant to."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([*_$|<\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_html_math_renderer("mathml", (show_inline_formula, None), (show_formula, None))
+    app.add_directive("decisions", Decisions)
+    app.add_directive("claims", Claims)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
