@@ -160,9 +160,7 @@ def eurnn(
     run = operators.eurnn
     if operators.unwatched(*tensors):
         run = operators.PlainEurnn.apply if save else operators.run_eurnn
-    output, h_n, _ = run(
-        x, h0, weight_ih, bias, transition, lengths, mesh.kind, mesh.capacity, reverse, save, backend
-    )
+    output, h_n, _ = run(x, h0, weight_ih, bias, transition, lengths, mesh.kind, mesh.capacity, reverse, save, backend)
     return output, h_n
 
 

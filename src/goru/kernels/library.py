@@ -50,8 +50,7 @@ GoruForward = _goru("GoruForward", "", "x h0 bias packed weight_ih weight_hh u o
 GoruBackward = _goru(
     "GoruBackward",
     "grad_step grad_row rows",
-    "grad_output x h0 output saved packed packed_input carry chunk through turned wide square bias "
-    "angles grad_x",
+    "grad_output x h0 output saved packed packed_input carry chunk through turned wide square bias angles grad_x",
 )
 
 

@@ -203,7 +203,9 @@ def goru_backward(
     )  # fmt: skip
     g.library.goru_goru_finish(g.code, byref(finish))
     du = square[-1, :H, :H].clone(memory_format=torch.contiguous_format) if g.matrix else dangles
-    dweight_hh = square[: G - 1, :H, :H].reshape((G - 1) * H, H) if g.weight_hh is not None else torch.empty(0, dtype=dtype)
+    dweight_hh = (
+        square[: G - 1, :H, :H].reshape((G - 1) * H, H) if g.weight_hh is not None else torch.empty(0, dtype=dtype)
+    )
     if g.matrix and g.weight_hh is not None:
         dweight_hh = dweight_hh.clone()  # not to keep dU's memory as well
     return dx, carry, dweight_ih, dweight_hh, dbias, du

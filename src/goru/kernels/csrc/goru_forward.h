@@ -273,8 +273,12 @@ struct GoruStep {
       if (active == s.batch) continue;
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t begin = mine.block(i) * kRows;
-        for (int64_t j = begin > active ? begin : active; j < begin + kRows && j < s.batch; ++j)
-          memset(output + (t * s.batch + row_at(s, j)) * H, 0, H * sizeof(T));
+        for (int64_t j = begin > active ? begin : active; j < begin + kRows && j < s.batch; ++j) {
+          const int64_t at = t * s.batch + row_at(s, j), size = saved_blocks<R, Z>(f.mesh.kind == kMatrix) * H;
+          memset(output + at * H, 0, H * sizeof(T));
+          // Never read; zero, so that equal calls give equal tensors.
+          if (saved && size) memset(saved + at * size, 0, size * sizeof(T));
+        }
       }
     }
   }
