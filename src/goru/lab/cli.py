@@ -147,21 +147,6 @@ class RecordOptions:
 
 
 @dataclass(frozen=True)
-class RecordOptions:
-    """Put the full-size runs of a folder into a record: a small folder of runs that can be committed.
-
-    Checkpoints stay behind, curves are thinned; `goru report --runs RECORD` draws the same report from it.
-    """
-
-    runs: Path = Path("runs")
-    """Folder of the run directories."""
-    out: Path = Path("results")
-    """Folder of the record; what is in it already is updated."""
-    readme: Path | None = None
-    """A Markdown file whose section of results is renewed as well."""
-
-
-@dataclass(frozen=True)
 class BenchOptions:
     """Time of a training step at the paper's sizes, and the share of it that is not the model's."""
 
@@ -464,18 +449,6 @@ def status(argv: list[str], console: Console) -> int:
 def report(argv: list[str], console: Console) -> int:
     options = _parse(ReportOptions, "report", argv, ReportOptions(default_runs()))
     _write_report(options.runs, options.out or options.runs / "report", console, None)
-    return 0
-
-
-def record(argv: list[str], console: Console) -> int:
-    from goru.lab import report as reporting
-
-    options = _parse(RecordOptions, "record", argv, RecordOptions(default_runs()))
-    recorded = reporting.record.write(options.runs, options.out, options.readme)
-    for problem in recorded.problems:
-        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
-    kept = f", {recorded.kept} kept that are finished there alone" if recorded.kept else ""
-    console.print(f"{recorded.written} runs recorded in {options.out}{kept}", highlight=False, soft_wrap=True)
     return 0
 
 
