@@ -146,8 +146,8 @@ def eurnn_backward(
             )  # fmt: skip
         nothing = x.new_empty((*x.shape[:2], 0))
         dx, dh0, dweight, _, dbias, du = goru_backward(
-            grad_output, grad_h_n, x, h0, weight_ih, None, bias, transition, lengths, output, nothing, mesh, False, False,
-            reverse, needs_x,
+            grad_output, grad_h_n, x, h0, weight_ih, None, bias, transition, lengths, output, nothing, mesh, False,
+            False, reverse, needs_x,
         )  # fmt: skip
         return dx, dh0, dweight, dbias, du
     e = _Eurnn(x, h0, weight_ih, bias, transition, lengths, mesh, reverse)
