@@ -186,9 +186,11 @@ def test_torchrun(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = ["-m", "goru.lab", "run", "--config", save(config, tmp_path / "config.json"), "--runs", str(tmp_path)]
     process = subprocess.Popen([*torchrun, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: len(read_metrics(directory)) > 2, 120)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    try:
+        wait_for(lambda: len(read_metrics(directory)) > 2, 300)
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=300)
     said = [line for line in errors.splitlines() if line.startswith("goru: ")]
     assert len(said) == 1, errors
     assert said[0].startswith("goru: stopped at step ")

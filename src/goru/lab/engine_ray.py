@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import signal
 import socket
@@ -27,6 +28,8 @@ from goru.lab.runs import read_json
 INSTALL = 'pip install "goru[ray]"'
 ANSWER_SECONDS = 5.0
 """How long an address may take to answer."""
+FIT_SECONDS = 60.0
+"""How long a machine may take to say whether it can carry out runs."""
 BUSY_SECONDS = 120.0
 """How long a run may look busy: file servers free the locks of a machine that is gone within about 90 seconds."""
 OBJECT_STORE = 80 * 2**20
@@ -70,7 +73,8 @@ def run_on_ray(
     runs = runs.resolve()
     with _mark(runs) as mark, _connected(cluster, waiting) as ray:
         versions = {name: worker.version(name) for name in worker.SAME_PACKAGES}
-        ray.cloudpickle.register_pickle_by_value(worker)  # its machine needs no torch, only its worker does
+        ray.cloudpickle.register_pickle_by_value(worker)  # Ray's own processes need not import torch
+        _expect_fit(ray, str(mark), versions)
         task = ray.remote(worker.carry_out)
         pending: dict[Any, Job] = {}
         for job in waiting:
@@ -108,7 +112,7 @@ def _news(ray: Any, reference: Any, job: Job, retries: int) -> bool:
         return True
     except (ray.exceptions.RayError, StopIteration) as error:
         job.state = "failed"
-        job.message = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        job.message = (str(error).strip() or "its task ended without a word").splitlines()[-1]
         return True
     if isinstance(told, str):  # the name of the host that has begun
         job.state = "running"
@@ -190,12 +194,13 @@ def _connected(cluster: Cluster, jobs: Sequence[Job]) -> Iterator[Any]:
             "include_dashboard": False,
             "_node_ip_address": host,
             "object_store_memory": OBJECT_STORE,
-            "num_cpus": cluster.processes * max(1, round(max(cluster.cpus(job) for job in jobs))),
+            "num_cpus": math.ceil(cluster.processes * max(cluster.cpus(job) for job in jobs)),
         }
     before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**options)
     except (RuntimeError, OSError, ValueError) as error:
+        ray.shutdown()  # what it had begun
         raise _no_cluster(cluster.address, str(error), ray.__version__) from None
     finally:
         signal.signal(signal.SIGTERM, before)  # Ray takes it
@@ -234,13 +239,29 @@ def _silent(host: str, port: int, why: str) -> LabError:
 
 def _no_cluster(address: str, said: str, version: str) -> LabError:
     if "Version mismatch" in said:
-        there = ", ".join(line.strip() for line in said.splitlines()[2:4])
+        there = ", ".join(line.strip() for line in said.splitlines()[1:3])
         return LabError(
             f"the cluster at {address} has other versions ({there}; here Ray {version}); "
             f"use an environment with the same ones on all machines."
         )
     where = f"cannot join {address}" if address else "cannot start Ray on this machine"
     return LabError(f"{where}: {said.strip().splitlines()[0] if said.strip() else 'no reason given'}.")
+
+
+def _expect_fit(ray: Any, mark: str, versions: dict[str, str]) -> None:
+    """Ask every machine whether it could carry out a run: one that cannot would soon have failed them all."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+    check = ray.remote(worker.ready)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    asked = [
+        check.options(num_cpus=0, scheduling_strategy=On(node, soft=False)).remote(mark, versions) for node in nodes
+    ]
+    for answer in asked:
+        with contextlib.suppress(ray.exceptions.RayError):  # it has just gone, or is too busy to say
+            _, problem = ray.get(answer, timeout=FIT_SECONDS)
+            if problem:
+                raise LabError(problem)
 
 
 def _expect_room(nodes: list[dict[str, Any]], cluster: Cluster, jobs: Sequence[Job]) -> None:

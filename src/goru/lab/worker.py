@@ -94,7 +94,7 @@ def carry_out(
     gone: such a run is tried again for `patience` seconds.
     """
     yield socket.gethostname()
-    script, problem = _ready(mark, versions)
+    script, problem = ready(mark, versions)
     if problem:
         yield 1, problem
         return
@@ -117,7 +117,7 @@ def carry_out(
     yield ended
 
 
-def _ready(mark: str, versions: Mapping[str, str]) -> tuple[str, str]:
+def ready(mark: str, versions: Mapping[str, str]) -> tuple[str, str]:
     """This machine's worker script, and why a run cannot be carried out here, if so."""
     here = socket.gethostname()
     package = importlib.util.find_spec("goru")
