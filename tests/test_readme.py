@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # `make test` is what runs this file; the rest of these take minutes and are run whole by the soak tests below.
-LONG = {"make demo", "make bench", "goru reproduce"}
+LONG = {"make demo", "make bench", "goru reproduce", "goru reproduce --engine ray"}
 SELF = {"make test"}
 
 
