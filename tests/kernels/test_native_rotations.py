@@ -132,7 +132,7 @@ def test_second_derivatives_are_refused_in_one_sentence_past_the_dispatcher() ->
     layer = goru.GORU(3, 8, backend="native")
     x = torch.randn(4, 2, 3, requires_grad=True)
     (grad,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiates once.*backend='reference'"):
+    with pytest.raises(RuntimeError, match=r"differentiates once.*backend='reference'"):
         grad.sum().backward()
 
 

@@ -17,8 +17,8 @@ Legend: T steps, B batch, I input, H hidden, K blocks saved by GORU.
   is 0 there. reverse: the steps are taken last to first, output[t] is the state after step t was taken.
   saved (T, B, K H), only with save: for `manual` blocks v = u @ h, then r, then z where the gates are on, then the
   candidate c; `native` saves less (csrc/goru_forward.h).
-  EURNN is complex if h0 is. There weight_ih is (2H, I), output the real part, and saved the pre-activation (T, B, H), in
-  the backend's own order; a real EURNN saves nothing.
+  EURNN is complex if h0 is. There weight_ih is (2H, I), output the real part, and saved the pre-activation (T, B, H),
+  in the backend's own order; a real EURNN saves nothing.
 An optional result that does not exist is an empty tensor.
 """
 
@@ -220,7 +220,9 @@ class PlainGoru(torch.autograd.Function):
         ctx.plain = True
         return output
 
-    backward = staticmethod(_goru_gradient)
+    @staticmethod
+    def backward(ctx: Any, *grads: Any):
+        return _goru_gradient(ctx, *grads)
 
 
 # ------------------------------------------------------------------------------------------------- EURNN
@@ -344,26 +346,30 @@ class PlainEurnn(torch.autograd.Function):
         ctx.plain = True
         return output
 
-    backward = staticmethod(_eurnn_gradient)
+    @staticmethod
+    def backward(ctx: Any, *grads: Any):
+        return _eurnn_gradient(ctx, *grads)
 
 
 # ------------------------------------------------------------------------------------------------- calls nobody watches
 
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
+_tracing = getattr(torch._C, "_is_tracing", None)
 
 
 def unwatched(*tensors: Tensor | None) -> bool:
-    """Whether a call may go past torch's dispatcher: plain tensors, and no compiler, tracer, mode, transform or autocast
-    that would want to see it. False where this torch cannot tell."""
+    """Whether a call may go past torch's dispatcher: plain tensors, and no compiler, tracer, mode, transform or
+    autocast that would want to see it. False where this torch cannot tell."""
     return (
         _modes is not None
         and _transforms is not None
+        and _tracing is not None
         and not torch.compiler.is_compiling()
         and _modes() == 0
         and not _transforms()
         and not torch.is_autocast_enabled("cpu")
-        and not torch.jit.is_tracing()
+        and not _tracing()
         and all(t is None or (type(t) in (Tensor, torch.nn.Parameter) and t.device.type == "cpu") for t in tensors)
     )
 
@@ -393,8 +399,8 @@ def _remember_backend(ctx: Any, inputs: tuple, output: Any) -> None:
 
 def _no_vmap(info: Any, in_dims: tuple, *args: Any):
     raise RuntimeError(
-        f"the {_backend_of(args)!r} backend cannot run under torch.vmap; build the layer with backend='reference' or use "
-        "goru.use_backend('reference')"
+        f"the {_backend_of(args)!r} backend cannot run under torch.vmap; build the layer with backend='reference' or "
+        "use goru.use_backend('reference')"
     )
 
 
