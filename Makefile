@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 SOURCES := pyproject.toml constraints.txt $(wildcard hatch_build.py) $(wildcard src/goru/kernels/csrc/*)
 
-.PHONY: demo test soak bench docs wheel clean
+.PHONY: demo test soak bench docs wheel clean results
 
 demo: .venv/installed
 	$(RUN) -m goru reproduce copying denoise parenthesis --quick
@@ -12,11 +12,11 @@ test: .venv/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
-	$(RUN) -m pytest -n auto -m "not soak"
+	$(RUN) -m pytest -n auto --dist loadgroup -m "not soak"
 
 # Many kills, long fuzzing, full-size runs: an hour or more.
 soak: .venv/installed
-	$(RUN) -m pytest -n auto -m soak
+	$(RUN) -m pytest -n auto --dist loadgroup -m soak
 
 bench: .venv/installed
 	$(RUN) -m benchmarks
@@ -25,6 +25,12 @@ bench: .venv/installed
 docs: .venv/installed
 	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs site
 	@echo "site/index.html"
+
+# The committed record, and what the README says of it, from a folder of runs: make results RUNS=folder
+# (RUNS=results: from the record itself).
+RUNS ?= runs
+results: .venv/installed
+	$(RUN) -m goru record --runs "$(RUNS)" --out results --readme README.md
 
 wheel: .venv/installed
 	$(RUN) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

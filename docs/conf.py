@@ -27,6 +27,8 @@ myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 exclude_patterns = ["_static"]
 nitpicky = True
+# A name in the contents without a page is let pass; a page that is missing from the contents is an error all the same.
+suppress_warnings = ["toc.not_readable"]
 
 html_theme = "furo"
 html_title = "goru"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # `make test` is what runs this file; the rest of these take minutes and are run whole by the soak tests below.
-LONG = {"make demo", "make bench", "goru reproduce"}
+LONG = {"make demo", "make bench", "goru reproduce", "goru reproduce --engine ray"}
 SELF = {"make test"}
 
 
@@ -61,13 +61,35 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         assert "Would install goru" in result.stdout
         return
-    if command.startswith(("goru status", "goru report")):
+    if "--runs results" in command:
+        (tmp_path / "results").symlink_to(ROOT / "results")
+    elif command.startswith(("goru status", "goru report", "goru record")):
         small = "goru run copying --model goru --steps 2 --delay 3 --test-size 8 --batch 4"
         made = run(small, tmp_path)
         assert made.returncode == 0, made.stderr
     result = run(command, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout
+
+
+def test_results_are_those_of_the_record() -> None:
+    """Table, verdicts and picture are what `make results` makes of results/, to the byte."""
+    from goru.lab.report import summary
+
+    assert summary.in_readme(ROOT / "README.md", ROOT / "results") == README, "run: make results RUNS=results"
+    for name, content in summary.files(ROOT / "results").items():
+        assert (ROOT / "results" / name).read_bytes() == content, f"{name}: run make results RUNS=results"
+
+
+def test_the_record_is_small_and_names_no_machine() -> None:
+    files = [file for file in (ROOT / "results").rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 6_000_000
+    names = {"config.json", "environment.json", "metrics.jsonl", "figure.json", "result.json", "failure.json"}
+    assert {file.name for file in files} <= names | {"README.md", "overview.svg"}
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert '"host"' not in text
+        assert not re.search(r"/(home|root|tmp|Users|work)/", text), file
 
 
 @pytest.mark.parametrize("command", sorted(LONG))

@@ -217,8 +217,10 @@ def test_a_grid_goes_on_when_a_run_fails(tmp_path: Path) -> None:
             checkpoint_seconds=30,
             stop=lambda: False,
             refresh=refresh,
+            retries=1,
         )
     assert [job.state for job in jobs] == ["failed", "busy", "failed", "finished"]
+    assert [job.deaths for job in jobs] == [0, 0, 1, 0]
     assert "cannot be read" in jobs[0].message
     assert "another process is working on" in jobs[1].message
     assert jobs[2].message == "its process was ended by signal 9; the same command again goes on."

@@ -12,7 +12,7 @@ from torch import nn
 import goru
 from goru.lab import paper
 from goru.lab.config import LayerConfig
-from goru.lab.models import StepTagger, count_parameters, make_layer, update_gates
+from goru.lab.models import StepTagger, count_parameters, make_layer, one_hot, update_gates
 
 
 def tagger(layer: LayerConfig, symbols: int = 10, outputs: int = 9) -> StepTagger:
@@ -89,8 +89,10 @@ def test_head_and_counts() -> None:
 def test_tagger_sees_one_hot_symbols(cell: str) -> None:
     network = tagger(LayerConfig(cell=cell, hidden_size=6, mesh="tunable"), symbols=4, outputs=3)  # pyright: ignore[reportArgumentType]
     symbols = torch.tensor([[0, 3], [2, 1]])
-    assert network.encode(symbols).tolist() == [[[1, 0, 0, 0], [0, 0, 0, 1]], [[0, 0, 1, 0], [0, 1, 0, 0]]]
+    vectors = torch.tensor([[[1.0, 0, 0, 0], [0, 0, 0, 1]], [[0, 0, 1, 0], [0, 1, 0, 0]]])
+    assert torch.equal(one_hot(symbols, 4, network.head.weight), vectors)
     assert network(symbols).shape == (2, 2, 3)
+    assert torch.equal(network(symbols), network.head(network.recurrent(vectors)[0]))
 
 
 def test_update_gates() -> None:

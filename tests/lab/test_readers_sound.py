@@ -285,7 +285,19 @@ class TestSpeechocean:
         manifest = speechocean.read_manifest(made)
         assert {s: sum(one.split == s for one in manifest) for s in speechocean.SIZES} == speechocean.SIZES
         monkeypatch.setattr(speechocean, "SELECTION_SHA256", speechocean.selection_digest(manifest))
-        speechocean.check(made)
+        monkeypatch.setattr(speechocean, "SAMPLES_SHA256", speechocean.samples_digest(manifest))
+        assert speechocean.check(made) == "every sample as in the reference"
+        # Samples that are not the reference's: the mean squares decide.
+        monkeypatch.setattr(speechocean, "SAMPLES_SHA256", "another derivation")
+        powers = {
+            split: np.square(np.concatenate(speechocean.read_split(made, manifest, split)), dtype=float).mean()
+            for split in speechocean.SIZES
+        }
+        monkeypatch.setattr(speechocean, "MEAN_SQUARES", {split: 1.0009 * power for split, power in powers.items()})
+        assert "not the same to the bit" in speechocean.check(made)
+        monkeypatch.setattr(speechocean, "MEAN_SQUARES", powers | {"valid": 1.002 * powers["valid"]})
+        with pytest.raises(LabError, match=r"the valid set of .* has a mean square of"):
+            speechocean.check(made)
         speakers = {s: {one.speaker for one in manifest if one.split == s} for s in speechocean.SIZES}
         assert not speakers["train"] & speakers["test"]
         assert max(one.samples for one in manifest) == 1100  # 2200 at 16 kHz; those of more than 5 s are left out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -13,7 +15,7 @@ import pytest
 
 from goru.lab import paper, report
 from goru.lab.errors import LabError
-from goru.lab.report import claims
+from goru.lab.report import claims, tables
 from goru.lab.report.records import load, spread
 
 EURNNS = ("eurnn-real", "eurnn-complex")
@@ -177,13 +179,14 @@ def test_claims_without_runs_are_open(tmp_path: Path) -> None:
     write_run(tmp_path, "copying", "goru", SOLVED)
     write_run(tmp_path, "copying", "gru", STUCK, finished=False)
     found = verdict(tmp_path, "C1")
-    assert (found.status, found.note) == ("open", "no finished run yet: GRU")
-    assert verdict(tmp_path, "C8").status == "open"
+    assert (found.status, found.note) == ("not yet decided", "no finished run yet: GRU")
+    assert verdict(tmp_path, "C8").status == "not yet decided"
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report on runs of everything, with two seeds, an unfinished run and one that cannot be read."""
+    tmp_path = tmp_path_factory.mktemp("report")
     runs = tmp_path / "runs"
     for experiment in ("copying", "denoise", "parenthesis"):
         for model in paper.SYNTHETIC_MODELS:
@@ -220,7 +223,7 @@ def test_tables(written: Path) -> None:
     assert table["GORU"]["seeds"] == "2"
     assert table["EURNN (complex)"]["units"] == "512"
     text = (written / "report.md").read_text()
-    assert "| GORU | 128 | 1,234 | 999 | 2 | 200 | 0.0500 ± 0.0000 | 5.0% |" in text
+    assert "| GORU | 0.0500 ± 0.0000 | 5.0% | solved | agrees | 98.3% | 200 | 2 | 200 | 33.3 |" in text
     assert "copying-paper.png" in text
 
 
@@ -231,29 +234,136 @@ class References(HTMLParser):
         super().__init__()
         self.tags: list[str] = []
         self.addresses: list[str] = []
+        self.names: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.addresses += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href", "data")]
+        self.addresses += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href", "data", "action")]
+        self.names += [v or "" for k, v in attrs if k == "id"]
 
 
 def test_the_page_stands_alone(written: Path) -> None:
     page = (written / "index.html").read_text()
     parsed = References()
     parsed.feed(page)
-    assert parsed.tags.count("svg") == 9  # two for each of four groups, and the gates
-    assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
-    assert all(address.startswith("#") for address in parsed.addresses)
+    assert parsed.tags.count("img") == 5  # the losses of four groups, and the gates
+    assert parsed.tags.count("script") == 2  # the data and what draws them
+    assert not {"iframe", "object", "embed", "form", "base"} & set(parsed.tags)
+    assert all(address.startswith(("#", "data:")) for address in parsed.addresses)
     assert not re.search(r"@import|url\(\s*['\"]?(?!#)", page)
-    for claim in paper.CLAIMS.values():
-        assert f"<td>{claim.name}</td>" in page
-    assert "1 runs are not finished" in page
-    assert "Left out:" in page
+    assert len(parsed.names) == len(set(parsed.names))
+    assert {address[1:] for address in parsed.addresses if address.startswith("#")} <= set(parsed.names)
     assert "config.json is not valid JSON" in page
 
 
+def test_the_policy_names_the_script(written: Path) -> None:
+    page = (written / "index.html").read_text()
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert f"script-src &#39;sha256-{digest}&#39;" in policy
+    assert policy.startswith("default-src &#39;none&#39;")
+
+
+def test_claims_lead_to_their_evidence(written: Path) -> None:
+    page = (written / "index.html").read_text()
+    for name in ("C1", "C2", "C3", "C4", "C5", "C6"):
+        assert f'<span class="name">{name}</span>' in page
+        assert f'href="#{name}-{paper.CLAIMS[name].experiment}-paper"' in page
+    assert "Without runs here: C7, C8, C9, C10, C11." in page
+    # The first published start of GORU is judged beside the later one, where the claim is about GORU.
+    assert 'id="C1-copying-paper-goru-june2017"' in page
+    assert 'id="C2-copying-paper-goru-june2017"' not in page
+
+
+def test_what_is_missing_is_said(written: Path) -> None:
+    page = (written / "index.html").read_text()
+    assert "Not finished: GRU, seed 0, 200 of 200 iterations, stopped." in page
+    gone = "Not run: GORU, GORU (June 2017 start), EURNN (real), EURNN (complex), LSTM."
+    assert gone in page
+    assert f"- {gone}" in (written / "report.md").read_text()
+    assert all(one.title in page for one in paper.EXPERIMENTS.values())
+
+
+def test_variants_stand_side_by_side(written: Path) -> None:
+    with (written / "denoise-variants.csv").open() as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    assert rows["GRU"] == {"model": "GRU", "paper": "5.0%", "lr0.001": "50.0% (200 of 200)"}
+    assert rows["LSTM"]["lr0.001"] == ""
+
+
+def test_a_failed_run_says_why(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "runs", "copying", "goru", STUCK, finished=False)
+    (directory / "failure.json").write_text(json.dumps({"message": "the loss became nan at step 7"}))
+    report.write(tmp_path / "runs", tmp_path / "out")
+    told = "Not finished: GORU, seed 0, 200 of 200 iterations, failed: the loss became nan at step 7."
+    assert told in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_agreement_with_the_paper(tmp_path: Path) -> None:
+    for model, curve in {"goru": SOLVED, "gru": STUCK, "eurnn-real": HALFWAY}.items():
+        write_run(tmp_path, "copying", model, curve)
+    write_run(tmp_path, "copying", "lstm", STUCK, finished=False)
+    (group,), _ = load(tmp_path)
+    cells = {row[0]: row[3:5] for row in tables.results(group).rows}
+    assert cells["GORU"] == ("solved", "agrees")
+    assert cells["GRU"] == ("at the baseline", "agrees")
+    assert cells["EURNN (real)"] == ("solved", "differs")
+    assert cells["LSTM"] == ("at the baseline", "not yet decided")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("result.json", '{"final": {"test_loss": "0.1"}}'),
+        ("result.json", "[]"),
+        ("metrics.jsonl", '{"step": 0, "seconds": "<b>"}\n'),
+        ("metrics.jsonl", "7\n"),
+        ("figure.json", '{"gate_share": [0.1], "noise": []}'),
+        ("figure.json", '{"spectrum_truth": [[1.0]], "spectrum_prediction": [["x"]]}'),
+    ],
+)
+def test_files_of_another_form_are_left_out(file: str, content: str, tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "gru", STUCK)
+    (write_run(tmp_path, "copying", "goru", SOLVED) / file).write_text(content)
+    groups, (problem,) = load(tmp_path)
+    assert list(groups[0].models) == ["gru"]
+    assert f"{file}" in problem
+    assert "should" in problem
+
+
+def test_nothing_from_a_run_is_markup(tmp_path: Path) -> None:
+    """Whatever stands in a run's files, the page shows it as text."""
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>|x"
+    directory = write_run(tmp_path / "runs", "parenthesis", "gru", SOLVED, figure=gate_figure(0.9, 0.1))
+    (directory / "environment.json").write_text(json.dumps({"processor": evil, "cores": evil, "versions": evil}))
+    failed = write_run(tmp_path / "runs", "copying", "goru", STUCK, finished=False)
+    (failed / "failure.json").write_text(json.dumps({"message": evil}))
+    broken = write_run(tmp_path / "runs", "copying", "gru", STUCK)
+    (broken / "config.json").write_text(json.dumps({"experiment": evil}))
+    report.write(tmp_path / "runs", tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    parsed = References()
+    parsed.feed(page)
+    assert parsed.tags.count("script") == 2
+    assert all(address.startswith(("#", "data:")) for address in parsed.addresses)
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;") >= 3
+    assert "<img src=x" not in page
+    assert "<img src=x" not in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_losses_that_are_not_finite(tmp_path: Path) -> None:
+    """A run that diverged is drawn as far as it goes; the data of the page stay valid JSON."""
+    write_run(tmp_path / "runs", "copying", "goru", [2.0, float("inf"), float("nan")], finished=False)
+    report.write(tmp_path / "runs", tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    data = page.partition('id="data">')[2].partition("</script>")[0]
+    assert "NaN" not in data
+    assert json.loads(data)["copying-paper"]["series"][0]["mean"] == [2.0, None, None]
+
+
 def test_the_same_runs_give_the_same_report(written: Path, tmp_path: Path) -> None:
-    report.write(tmp_path / "runs", tmp_path / "again")
+    report.write(written.parent / "runs", tmp_path / "again")
     for file in written.iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes(), file.name
 

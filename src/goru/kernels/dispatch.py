@@ -113,8 +113,9 @@ def goru(
     weight_ih: Tensor,
     weight_hh: Tensor | None,
     bias: Tensor | None,
-    u: Tensor,
+    transition: Tensor,
     lengths: Tensor | None,
+    mesh: Mesh,
     *,
     reset_gate: bool,
     update_gate: bool,
@@ -124,11 +125,17 @@ def goru(
     """output (T, B, H) and h_n (B, H) of one layer in one direction; letters as in operators.py."""
     if backend == "reference":
         with _full_precision(x):
+            u = transition
             return reference.goru(x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse)
-    save = _needs_gradient(x, h0, weight_ih, weight_hh, bias, u)
-    output, h_n, _ = operators.goru(
-        x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse, save, backend
-    )
+    tensors = (x, h0, weight_ih, weight_hh, bias, transition)
+    save = _needs_gradient(*tensors)
+    run = operators.goru
+    if operators.unwatched(*tensors):
+        run = operators.PlainGoru.apply if save else operators.run_goru
+    output, h_n, _ = run(
+        x, h0, weight_ih, weight_hh, bias, transition, lengths, reset_gate, update_gate, reverse, save, backend,
+        mesh.kind, mesh.capacity,
+    )  # fmt: skip
     return output, h_n
 
 
@@ -148,11 +155,19 @@ def eurnn(
     if backend == "reference":
         with _full_precision(x):
             return reference.eurnn(x, h0, weight_ih, bias, transition, lengths, mesh, reverse)
-    save = _needs_gradient(x, h0, weight_ih, bias, transition)
-    output, h_n, _ = operators.eurnn(
-        x, h0, weight_ih, bias, transition, lengths, mesh.kind, mesh.capacity, reverse, save, backend
-    )
+    tensors = (x, h0, weight_ih, bias, transition)
+    save = _needs_gradient(*tensors)
+    run = operators.eurnn
+    if operators.unwatched(*tensors):
+        run = operators.PlainEurnn.apply if save else operators.run_eurnn
+    output, h_n, _ = run(x, h0, weight_ih, bias, transition, lengths, mesh.kind, mesh.capacity, reverse, save, backend)
     return output, h_n
+
+
+def goru_prefers_rotations(mesh: Mesh, backend: str) -> bool:
+    """Whether a GORU should turn its state layer by layer or multiply by U; in torch the product always wins, since it
+    is one with the gates'."""
+    return backend == "native" and native.goru_prefers_rotations(mesh)
 
 
 def prefers_rotations(mesh: Mesh, steps: int, batch: int, backend: str) -> bool:

@@ -34,16 +34,23 @@ class Shape(Structure):
     ]
 
 
-def _structure(name: str, integers: str, pointers: str) -> type[Structure]:
-    fields = [("shape", Shape), *((n, c_int64) for n in integers.split()), *((n, c_void_p) for n in pointers.split())]
-    return type(name, (Structure,), {"_fields_": fields})
+class GoruMesh(Structure):
+    """As in arguments.h."""
+
+    _fields_ = [("kind", c_int64), ("layers", c_int64), ("table", c_void_p)]
 
 
-GoruForward = _structure("GoruForward", "", "x h0 packed bias output saved")
-GoruBackward = _structure(
+def _goru(name: str, integers: str, pointers: str) -> type[Structure]:
+    numbers = [(n, c_int64) for n in integers.split()]
+    addresses = [(n, c_void_p) for n in pointers.split()]
+    return type(name, (Structure,), {"_fields_": [("shape", Shape), ("mesh", GoruMesh), *numbers, *addresses]})
+
+
+GoruForward = _goru("GoruForward", "", "x h0 bias packed weight_ih weight_hh u output saved turned")
+GoruBackward = _goru(
     "GoruBackward",
     "grad_step grad_row rows",
-    "grad_output x h0 output saved packed packed_input carry chunk through weights bias grad_x",
+    "grad_output x h0 output saved packed packed_input carry chunk through turned wide square bias angles grad_x",
 )
 
 
@@ -51,6 +58,10 @@ def _plain(name: str, **fields: Any) -> type[Structure]:
     return type(name, (Structure,), {"_fields_": list(fields.items())})
 
 
+GoruFinish = _plain(
+    "GoruFinish", inputs=c_int64, hidden=c_int64, gates=c_int64, blocks=c_int64, mesh=GoruMesh, wide=c_void_p,
+    bias=c_void_p, angles=c_void_p, grad_weight_ih=c_void_p, grad_bias=c_void_p, grad_angles=c_void_p,
+)  # fmt: skip
 MeshArguments = _plain(
     "MeshArguments", size=c_int64, rotations=c_int64, p=c_void_p, q=c_void_p, reach=c_void_p,
     coefficients=c_void_p, phases=c_void_p,
@@ -83,8 +94,8 @@ class GoruSizes(Structure):
     _fields_ = [
         (name, c_int64)
         for name in (
-            "packed", "packed_backward", "packed_input", "chunk_row", "through_row", "weights", "bias", "block_rows",
-            "width",
+            "packed", "packed_backward", "packed_input", "chunk_row", "through_row", "line", "wide", "square", "bias",
+            "block_rows", "width", "mesh", "angles",
         )
     ]  # fmt: skip
 
@@ -121,10 +132,12 @@ def load() -> ctypes.CDLL | str:
     library.goru_tensor.argtypes = [c_int, c_int, c_int, POINTER(c_int64)]
     library.goru_tensor.restype = c_void_p
     for name, arguments in {
-        "goru_goru_sizes": [c_int, c_int, c_int64, c_int64, c_void_p],
+        "goru_goru_sizes": [c_int, c_int, c_void_p, c_int64, c_int64, c_void_p],
         "goru_goru_pack": [c_int, c_int, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p],
         "goru_goru_pack_backward": [c_int, c_int, c_void_p, c_void_p, c_int64, c_void_p],
         "goru_goru_pack_input": [c_int, c_int, c_void_p, c_int64, c_int64, c_void_p],
+        "goru_goru_mesh": [c_int, c_void_p, c_int64, c_void_p, c_void_p],
+        "goru_goru_finish": [c_int, c_void_p],
         "goru_goru_forward": [c_int, c_void_p],
         "goru_goru_backward": [c_int, c_void_p],
         "goru_rotation_sizes": [c_int, c_int, c_int64, c_int64, c_int64, c_void_p],

@@ -58,15 +58,17 @@ def goru_forward(
     weight_ih: Tensor,
     weight_hh: Tensor | None,
     bias: Tensor | None,
-    u: Tensor,
+    transition: Tensor,
     lengths: Tensor | None,
+    mesh: Mesh,
     reset_gate: bool,
     update_gate: bool,
     reverse: bool,
     save: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     T, B, _ = x.shape
-    H = u.shape[0]
+    H = mesh.size
+    u = transition if transition.dim() == 2 else mesh_matrix(transition, mesh)
     gates = reset_gate + update_gate
     width = (gates + 2) * H
     recurrent = (u if weight_hh is None else torch.cat([u, weight_hh])).T
@@ -129,17 +131,19 @@ def goru_backward(
     weight_ih: Tensor,
     weight_hh: Tensor | None,
     bias: Tensor | None,
-    u: Tensor,
+    transition: Tensor,
     lengths: Tensor | None,
     output: Tensor,
     saved: Tensor,
+    mesh: Mesh,
     reset_gate: bool,
     update_gate: bool,
     reverse: bool,
     needs_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     T, B, _ = x.shape
-    H = u.shape[0]
+    H = mesh.size
+    u = transition if transition.dim() == 2 else mesh_matrix(transition, mesh)
     gates = reset_gate + update_gate
     width = (gates + 2) * H
     recurrent = u if weight_hh is None else torch.cat([u, weight_hh])
@@ -187,7 +191,7 @@ def goru_backward(
         dweight_ih,
         empty if weight_hh is None else drecurrent[H:].clone(),
         empty if dbias is None else dbias,
-        drecurrent[:H].clone(),
+        drecurrent[:H].clone() if transition.dim() == 2 else mesh_matrix_backward(drecurrent[:H], u, transition, mesh),
     )
 
 

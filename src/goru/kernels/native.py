@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from . import library
 from .native_eurnn import eurnn_backward, eurnn_forward, eurnn_saved_shape, prefers_rotations
-from .native_goru import goru_backward, goru_forward, saved_blocks
+from .native_goru import goru_backward, goru_forward, goru_prefers_rotations, saved_blocks
 from .native_mesh import mesh_matrix, mesh_matrix_backward
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "eurnn_saved_shape",
     "goru_backward",
     "goru_forward",
+    "goru_prefers_rotations",
     "isa",
     "mesh_matrix",
     "mesh_matrix_backward",

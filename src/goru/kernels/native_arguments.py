@@ -13,6 +13,14 @@ THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
 
 def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """The tensor, dense; an error in words if it is not what the kernels would read."""
+    if (
+        tensor.dtype == dtype
+        and tensor.shape == shape
+        and tensor.is_contiguous()
+        and tensor.device.type == "cpu"
+        and not (tensor.is_neg() or tensor.is_conj())
+    ):
+        return tensor
     if tensor.device.type != "cpu":
         raise RuntimeError(f"the native backend needs {name} on the CPU, got a tensor on {tensor.device}")
     if tensor.dtype != dtype:
@@ -24,7 +32,6 @@ def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype)
 
 def dense_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
     """A (T, B, N) tensor whose last dimension is dense, and its strides of T and B; expanded ones stay small."""
-    tensor = tensor.detach()
     if tensor.stride(2) == 1 or tensor.shape[2] == 1 or tensor.numel() == 0:
         return tensor, tensor.stride(0), tensor.stride(1)
     kept = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride()[:2])]
@@ -34,10 +41,14 @@ def dense_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
 
 
 def rows(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, int, int]:
+    """A (T, B, N) tensor with its strides of T and B, checked."""
+    if tensor.shape == shape and tensor.is_contiguous():
+        tensor = check(name, tensor, shape, dtype)
+        return tensor, tensor.stride(0), tensor.stride(1)
     check(name, tensor[:0] if len(shape) == tensor.dim() else tensor, (0, *shape[1:]), dtype)
     if tensor.shape[0] != shape[0]:
         raise RuntimeError(f"the native backend needs {name} of shape {shape}, got {tuple(tensor.shape)}")
-    return dense_rows(tensor)
+    return dense_rows(tensor.detach().resolve_neg())
 
 
 class Ragged:

@@ -96,7 +96,9 @@ def eurnn_forward(
         if mesh.complex:
             return native_dense.forward(x, h0, weight_ih, bias, transition, lengths, reverse, save)
         # A GORU without gates is a real EURNN.
-        output, h_n, _ = goru_forward(x, h0, weight_ih, None, bias, transition, lengths, False, False, reverse, False)
+        output, h_n, _ = goru_forward(
+            x, h0, weight_ih, None, bias, transition, lengths, mesh, False, False, reverse, False
+        )
         return output, h_n, x.new_empty(0)
     e = _Eurnn(x, h0, weight_ih, bias, transition, lengths, mesh, reverse)
     output = torch.empty((e.T, e.B, e.H), dtype=e.real)
@@ -143,8 +145,8 @@ def eurnn_backward(
             )
         nothing = x.new_empty((*x.shape[:2], 0))
         dx, dh0, dweight, _, dbias, du = goru_backward(
-            grad_output, grad_h_n, x, h0, weight_ih, None, bias, transition, lengths, output, nothing, False, False,
-            reverse, needs_x,
+            grad_output, grad_h_n, x, h0, weight_ih, None, bias, transition, lengths, output, nothing, mesh, False,
+            False, reverse, needs_x,
         )  # fmt: skip
         return dx, dh0, dweight, dbias, du
     e = _Eurnn(x, h0, weight_ih, bias, transition, lengths, mesh, reverse)

@@ -10,14 +10,15 @@ and differentiated by torch itself.
 
 Legend: T steps, B batch, I input, H hidden, K blocks saved by GORU.
   x (T, B, I), h0 (B, H), weight_ih (3H, I) rows r z c, weight_hh (2H, H) rows r z, bias (3H) b_r b_z b_h; rows of a
-  gate that is off are missing, and weight_hh is None when both are off. u (H, H) acts as u @ h.
+  gate that is off are missing, and weight_hh is None when both are off.
+  transition: u (H, H), which acts as u @ h, or the angles (1-D) of the mesh of `kind` and `capacity`, by which is
+  cheaper.
   lengths (B) int64 or None: row b has the steps 0 ... lengths[b] - 1; the state stays as it is beyond them, the output
   is 0 there. reverse: the steps are taken last to first, output[t] is the state after step t was taken.
   saved (T, B, K H), only with save: for `manual` blocks v = u @ h, then r, then z where the gates are on, then the
   candidate c; `native` saves less (csrc/goru_forward.h).
-  EURNN's transition is u (H, H) or the angles of the mesh (1-D), by which is cheaper; complex if h0 is. There weight_ih
-  is (2H, I), output the real part, and saved the pre-activation (T, B, H), in the backend's own order; a real EURNN
-  saves nothing.
+  EURNN is complex if h0 is. There weight_ih is (2H, I), output the real part, and saved the pre-activation (T, B, H),
+  in the backend's own order; a real EURNN saves nothing.
 An optional result that does not exist is an empty tensor.
 """
 
@@ -83,30 +84,31 @@ mesh_matrix.register_autograd(_mesh_gradient, setup_context=_mesh_context)
 # ------------------------------------------------------------------------------------------------- GORU
 
 
-@torch.library.custom_op("goru::goru", mutates_args=())
-def goru(
+def run_goru(
     x: Tensor,
     h0: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor | None,
     bias: Tensor | None,
-    u: Tensor,
+    transition: Tensor,
     lengths: Tensor | None,
     reset_gate: bool,
     update_gate: bool,
     reverse: bool,
     save: bool,
     backend: str,
+    kind: str = "fft",
+    capacity: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """output (T, B, H), h_n (B, H), saved."""
     check_lengths(lengths, x.shape[0])
     return BACKENDS[backend].goru_forward(
-        x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse, save
-    )
+        x, h0, weight_ih, weight_hh, bias, transition, lengths, _mesh(kind, h0, capacity),
+        reset_gate, update_gate, reverse, save,
+    )  # fmt: skip
 
 
-@torch.library.custom_op("goru::goru_backward", mutates_args=())
-def goru_backward(
+def _goru_backward(
     grad_output: Tensor,
     grad_h_n: Tensor,
     x: Tensor,
@@ -114,7 +116,7 @@ def goru_backward(
     weight_ih: Tensor,
     weight_hh: Tensor | None,
     bias: Tensor | None,
-    u: Tensor,
+    transition: Tensor,
     lengths: Tensor | None,
     output: Tensor,
     saved: Tensor,
@@ -123,34 +125,49 @@ def goru_backward(
     reverse: bool,
     needs_x: bool,
     backend: str,
+    kind: str = "fft",
+    capacity: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x (empty unless needs_x), h0, weight_ih, weight_hh, bias, u."""
+    """Gradients of x (empty unless needs_x), h0, weight_ih, weight_hh, bias, transition."""
     return BACKENDS[backend].goru_backward(
-        grad_output, grad_h_n, x, h0, weight_ih, weight_hh, bias, u, lengths, output, saved,
-        reset_gate, update_gate, reverse, needs_x,
+        grad_output, grad_h_n, x, h0, weight_ih, weight_hh, bias, transition, lengths, output, saved,
+        _mesh(kind, h0, capacity), reset_gate, update_gate, reverse, needs_x,
     )  # fmt: skip
 
 
-def saved_blocks(reset_gate: bool, update_gate: bool, backend: str) -> int:
+goru = torch.library.custom_op("goru::goru", run_goru, mutates_args=())
+goru_backward = torch.library.custom_op("goru::goru_backward", _goru_backward, mutates_args=())
+
+
+def _mesh(kind: str, h0: Tensor, capacity: int | None) -> Mesh:
+    if h0.dim() != 2:
+        raise RuntimeError(f"h0 must have the shape (B, H), got {tuple(h0.shape)}")
+    return Mesh(kind, h0.shape[1], capacity, h0.is_complex())
+
+
+def saved_blocks(reset_gate: bool, update_gate: bool, matrix: bool, backend: str) -> int:
     """K: how many blocks of H a GORU step saves for its backward pass; what they hold is the backend's own affair."""
-    return native.saved_blocks(reset_gate, update_gate) if backend == "native" else 2 + reset_gate + update_gate
+    return native.saved_blocks(reset_gate, update_gate, matrix) if backend == "native" else 2 + reset_gate + update_gate
 
 
 @goru.register_fake
-def _(x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse, save, backend):
-    T, B, H = x.shape[0], x.shape[1], u.shape[0]
-    saved = (T, B, saved_blocks(reset_gate, update_gate, backend) * H) if save else (0,)
+def _(
+    x, h0, weight_ih, weight_hh, bias, transition, lengths, reset_gate, update_gate, reverse, save, backend,
+    kind="fft", capacity=None,
+):  # fmt: skip
+    T, B, H = x.shape[0], x.shape[1], h0.shape[1]
+    saved = (T, B, saved_blocks(reset_gate, update_gate, transition.dim() == 2, backend) * H) if save else (0,)
     return x.new_empty((T, B, H)), x.new_empty((B, H)), x.new_empty(saved)
 
 
 @goru_backward.register_fake
 def _(
-    grad_output, grad_h_n, x, h0, weight_ih, weight_hh, bias, u, lengths, output, saved,
-    reset_gate, update_gate, reverse, needs_x, backend,
+    grad_output, grad_h_n, x, h0, weight_ih, weight_hh, bias, transition, lengths, output, saved,
+    reset_gate, update_gate, reverse, needs_x, backend, kind="fft", capacity=None,
 ):  # fmt: skip
     return (
         _like(x if needs_x else None, x), _like(h0, x), _like(weight_ih, x), _like(weight_hh, x), _like(bias, x),
-        _like(u, x),
+        _like(transition, x),
     )  # fmt: skip
 
 
@@ -164,7 +181,7 @@ def _present(grad: Tensor | None, like: Tensor) -> Tensor:
 
 
 def _goru_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-    *tensors, ctx.reset_gate, ctx.update_gate, ctx.reverse, save, ctx.backend = inputs
+    *tensors, ctx.reset_gate, ctx.update_gate, ctx.reverse, save, ctx.backend, ctx.kind, ctx.capacity = inputs
     if not save:
         raise RuntimeError("goru::goru was differentiated, but called with save=False")
     ctx.save_for_backward(*tensors, output[0], output[2])
@@ -172,11 +189,12 @@ def _goru_context(ctx: Any, inputs: tuple, output: tuple) -> None:
 
 
 def _goru_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | None, grad_saved: None):
-    x, h0, weight_ih, weight_hh, bias, u, lengths, output, saved = ctx.saved_tensors
+    x, h0, weight_ih, weight_hh, bias, transition, lengths, output, saved = ctx.saved_tensors
     grad_output, grad_h_n = _present(grad_output, output), _present(grad_h_n, h0)
-    dx, dh0, dweight_ih, dweight_hh, dbias, du = goru_backward(
-        grad_output, grad_h_n, x, h0, weight_ih, weight_hh, bias, u, lengths, output, saved,
-        ctx.reset_gate, ctx.update_gate, ctx.reverse, ctx.needs_input_grad[0], ctx.backend,
+    backward = _goru_backward if _is_plain(ctx) else goru_backward
+    dx, dh0, dweight_ih, dweight_hh, dbias, dtransition = backward(
+        grad_output, grad_h_n, x, h0, weight_ih, weight_hh, bias, transition, lengths, output, saved,
+        ctx.reset_gate, ctx.update_gate, ctx.reverse, ctx.needs_input_grad[0], ctx.backend, ctx.kind, ctx.capacity,
     )  # fmt: skip
     return (
         dx if ctx.needs_input_grad[0] else None,
@@ -184,19 +202,33 @@ def _goru_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | None
         dweight_ih,
         None if weight_hh is None else dweight_hh,
         None if bias is None else dbias,
-        du,
-        *(None,) * 6,
+        dtransition,
+        *(None,) * 8,
     )
 
 
 goru.register_autograd(_goru_gradient, setup_context=_goru_context)
 
 
+class PlainGoru(torch.autograd.Function):
+    """The same operator and formula for a call that nobody watches: torch's dispatcher costs as much as many steps."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any):
+        output = run_goru(*inputs)
+        _goru_context(ctx, inputs, output)
+        ctx.plain = True
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any):
+        return _goru_gradient(ctx, *grads)
+
+
 # ------------------------------------------------------------------------------------------------- EURNN
 
 
-@torch.library.custom_op("goru::eurnn", mutates_args=())
-def eurnn(
+def run_eurnn(
     x: Tensor,
     h0: Tensor,
     weight_ih: Tensor,
@@ -211,12 +243,11 @@ def eurnn(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """output (T, B, H) real, h_n (B, H), saved."""
     check_lengths(lengths, x.shape[0])
-    mesh = Mesh(kind, h0.shape[1], capacity, h0.is_complex())
+    mesh = _mesh(kind, h0, capacity)
     return BACKENDS[backend].eurnn_forward(x, h0, weight_ih, bias, transition, lengths, mesh, reverse, save)
 
 
-@torch.library.custom_op("goru::eurnn_backward", mutates_args=())
-def eurnn_backward(
+def _eurnn_backward(
     grad_output: Tensor,
     grad_h_n: Tensor,
     x: Tensor,
@@ -234,7 +265,7 @@ def eurnn_backward(
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (empty unless needs_x), h0, weight_ih, bias, transition."""
-    mesh = Mesh(kind, h0.shape[1], capacity, h0.is_complex())
+    mesh = _mesh(kind, h0, capacity)
     return BACKENDS[backend].eurnn_backward(
         grad_output,
         grad_h_n,
@@ -250,6 +281,10 @@ def eurnn_backward(
         reverse,
         needs_x,
     )
+
+
+eurnn = torch.library.custom_op("goru::eurnn", run_eurnn, mutates_args=())
+eurnn_backward = torch.library.custom_op("goru::eurnn_backward", _eurnn_backward, mutates_args=())
 
 
 @eurnn.register_fake
@@ -283,7 +318,8 @@ def _eurnn_context(ctx: Any, inputs: tuple, output: tuple) -> None:
 def _eurnn_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | None, grad_saved: None):
     x, h0, weight_ih, bias, transition, lengths, output, saved = ctx.saved_tensors
     grad_output, grad_h_n = _present(grad_output, output), _present(grad_h_n, h0)
-    dx, dh0, dweight_ih, dbias, dtransition = eurnn_backward(
+    backward = _eurnn_backward if _is_plain(ctx) else eurnn_backward
+    dx, dh0, dweight_ih, dbias, dtransition = backward(
         grad_output, grad_h_n, x, h0, weight_ih, bias, transition, lengths, output, saved,
         ctx.kind, ctx.capacity, ctx.reverse, ctx.needs_input_grad[0], ctx.backend,
     )  # fmt: skip
@@ -300,6 +336,49 @@ def _eurnn_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | Non
 eurnn.register_autograd(_eurnn_gradient, setup_context=_eurnn_context)
 
 
+class PlainEurnn(torch.autograd.Function):
+    """As PlainGoru."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any):
+        output = run_eurnn(*inputs)
+        _eurnn_context(ctx, inputs, output)
+        ctx.plain = True
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any):
+        return _eurnn_gradient(ctx, *grads)
+
+
+# ------------------------------------------------------------------------------------------------- calls nobody watches
+
+_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
+_tracing = getattr(torch._C, "_is_tracing", None)
+
+
+def unwatched(*tensors: Tensor | None) -> bool:
+    """Whether a call may go past torch's dispatcher: plain tensors, and no compiler, tracer, mode, transform or
+    autocast that would want to see it. False where this torch cannot tell."""
+    return (
+        _modes is not None
+        and _transforms is not None
+        and _tracing is not None
+        and not torch.compiler.is_compiling()
+        and _modes() == 0
+        and not _transforms()
+        and not torch.is_autocast_enabled("cpu")
+        and not _tracing()
+        and all(t is None or (type(t) in (Tensor, torch.nn.Parameter) and t.device.type == "cpu") for t in tensors)
+    )
+
+
+def _is_plain(ctx: Any) -> bool:
+    """Whether a gradient is asked for by PlainGoru or PlainEurnn and will not be differentiated again."""
+    return getattr(ctx, "plain", False) and not torch.is_grad_enabled()
+
+
 # ------------------------------------------------------------------------------------------------- what they cannot do
 
 
@@ -310,14 +389,18 @@ def _no_second_gradient(ctx: Any, *grads: Tensor):
     )
 
 
+def _backend_of(inputs: tuple) -> str:
+    return next(value for value in inputs if isinstance(value, str) and value in BACKENDS)
+
+
 def _remember_backend(ctx: Any, inputs: tuple, output: Any) -> None:
-    ctx.backend = inputs[-1]
+    ctx.backend = _backend_of(inputs)
 
 
 def _no_vmap(info: Any, in_dims: tuple, *args: Any):
     raise RuntimeError(
-        f"the {args[-1]!r} backend cannot run under torch.vmap; build the layer with backend='reference' or use "
-        "goru.use_backend('reference')"
+        f"the {_backend_of(args)!r} backend cannot run under torch.vmap; build the layer with backend='reference' or "
+        "use goru.use_backend('reference')"
     )
 
 

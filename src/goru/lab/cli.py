@@ -1,7 +1,9 @@
-"""The command `goru`: ls, show, run, reproduce, status, report, data, bench."""
+"""The command `goru`: ls, show, run, reproduce, status, report, record, data, bench."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import shlex
 import signal
@@ -20,6 +22,7 @@ from goru.lab.config import RunConfig, flat, from_json, plain_name, variant_name
 from goru.lab.data_commands import DataOptions
 from goru.lab.datasets import look_first_in
 from goru.lab.display import Display, duration, number, runs_table
+from goru.lab.engine import RETRIES, Job, plan, run_locally
 from goru.lab.errors import LabError, RunInterruptedError, UsageError, nearest
 from goru.lab.train import CHECKPOINT_SECONDS, train
 
@@ -86,8 +89,22 @@ class ReproduceOptions:
     """A folder to look for data sets in before all others."""
     seeds: int = 1
     """Seeds 0 ... N-1."""
+    threads: int = 1
+    """Threads of each run; the results depend on it in the last bits."""
+    device: str = "cpu"
+    """Where the tensors of each run live, such as cuda."""
+    engine: Literal["local", "ray"] = "local"
+    """A pool of processes on this machine, or Ray (`goru[ray]`)."""
+    address: str = ""
+    """HOST:PORT of a Ray cluster that sees the folder of the runs (none: a Ray of its own on this machine)."""
     jobs: int = 0
-    """Runs at a time (0: one for each core)."""
+    """Runs at a time on this machine (0: one for each core)."""
+    cpus_per_run: float = 0.0
+    """Processors that Ray reserves for a run (0: as many as it has threads)."""
+    gpus_per_run: float = 0.0
+    """GPUs that Ray reserves for a run."""
+    retries: int = RETRIES
+    """How often a run whose process or machine died is started again, from its last checkpoint."""
     runs: Path = Path("runs")
     """Folder of the run directories."""
     out: Path | None = None
@@ -112,6 +129,21 @@ class ReportOptions:
     """Folder of the run directories."""
     out: Path | None = None
     """Where to write (none: `report` inside the folder of the runs)."""
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """Put the full-size runs of a folder into a record: a small folder of runs that can be committed.
+
+    Checkpoints stay behind, curves are thinned; `goru report --runs RECORD` draws the same report from it.
+    """
+
+    runs: Path = Path("runs")
+    """Folder of the run directories."""
+    out: Path = Path("results")
+    """Folder of the record; what is in it already is updated."""
+    readme: Path | None = None
+    """A Markdown file whose section of results is renewed as well."""
 
 
 @dataclass(frozen=True)
@@ -235,29 +267,40 @@ def run(argv: list[str], console: Console) -> int:
         name = plain_name("variant", known or variant_name(config, base))
         config = type(config)(**{**vars(config), "variant": name})
     directory = config.directory(options.runs)
+    console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one speaks
     if (directory / "result.json").exists():
         console.print(f"{directory} is finished already.", highlight=False)
-    from goru.lab.engine import Job
+    from goru.lab.distributed import joined
     from goru.lab.stopping import StopOnSignal
 
-    with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
-        job = Job(config, directory, state="running")
-        with Display([job], console) as display:
+    job = Job(config, directory, state="running")
+    with (
+        joined(config.device, config.batch) as group,
+        StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop,
+        Display([job] if group.first else [], console) as display,
+    ):
 
-            def asked_to_stop() -> bool:
-                display.refresh()
-                return stop()
+        def asked_to_stop() -> bool:
+            display.refresh()
+            return stop()
 
-            try:
-                result = train(config, options.runs, checkpoint_seconds=options.checkpoint_seconds, stop=asked_to_stop)
-                job.state = "finished"
-            except RunInterruptedError as error:
-                job.state = "stopped"
-                again = f"goru run --config {directory / 'config.json'} --runs {options.runs}"
-                raise RunInterruptedError(f"{error} To go on: {again}") from None
-            except LabError:
-                job.state = "failed"
-                raise
+        try:
+            result = train(
+                config,
+                options.runs,
+                checkpoint_seconds=options.checkpoint_seconds,
+                engine="torchrun" if group.size > 1 else "local",
+                stop=asked_to_stop,
+                group=group,
+            )
+            job.state = "finished"
+        except RunInterruptedError as error:
+            job.state = "stopped"
+            again = f"goru run --config {directory / 'config.json'} --runs {options.runs}"
+            raise RunInterruptedError(f"{error} To go on: {again}") from None
+        except LabError:
+            job.state = "failed"
+            raise
     scores = ", ".join(f"{name} {value:.4f}" for name, value in result["final"].items())
     console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}", highlight=False)
     return 0
@@ -295,22 +338,22 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
 
 
 def reproduce(argv: list[str], console: Console) -> int:
-    from goru.lab import engine
     from goru.lab.stopping import StopOnSignal
 
     options = _parse(ReproduceOptions, "reproduce", argv, ReproduceOptions(runs=default_runs()))
+    carry_out = _engine(options)
     if options.data_dir is not None:
         look_first_in(options.data_dir)
     configs, left_out = _chosen_runs(options)
     for reason in left_out:
         console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
-    jobs = engine.plan(configs, options.runs)
+    jobs = plan(configs, options.runs)
     with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
         with Display(jobs, console) as display:
-            engine.run_locally(
+            carry_out(
                 jobs,
                 options.runs,
-                processes=options.jobs or os.cpu_count() or 1,
+                retries=options.retries,
                 checkpoint_seconds=options.checkpoint_seconds,
                 stop=stop,
                 refresh=display.refresh,
@@ -326,6 +369,25 @@ def reproduce(argv: list[str], console: Console) -> int:
     for job in failed:
         print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _engine(options: ReproduceOptions) -> Callable[..., None]:
+    """What carries out the runs."""
+    processes = options.jobs or os.cpu_count() or 1
+    if options.retries < 0 or options.jobs < 0 or min(options.cpus_per_run, options.gpus_per_run) < 0:
+        raise UsageError("--jobs, --retries, --cpus-per-run and --gpus-per-run should be at least 0.")
+    if options.engine == "local":
+        if options.address or options.cpus_per_run or options.gpus_per_run:
+            raise UsageError("--address, --cpus-per-run and --gpus-per-run go with --engine ray.")
+        return functools.partial(run_locally, processes=processes)
+    if options.address and options.jobs:
+        raise UsageError("--jobs is for this machine; a cluster takes as many runs as fit (--cpus-per-run).")
+    if options.gpus_per_run and options.device == "cpu":
+        raise UsageError("--gpus-per-run reserves GPUs that no run would use; add --device cuda.")
+    from goru.lab.engine_ray import Cluster, run_on_ray
+
+    cluster = Cluster(options.address, processes, options.cpus_per_run, options.gpus_per_run)
+    return functools.partial(run_on_ray, cluster=cluster)
 
 
 def _chosen_runs(options: ReproduceOptions) -> tuple[list[RunConfig], list[str]]:
@@ -347,6 +409,7 @@ def _chosen_runs(options: ReproduceOptions) -> tuple[list[RunConfig], list[str]]
         quick=options.quick,
         generated=options.data == "generated",
     )
+    configs = [dataclasses.replace(one, threads=options.threads, device=options.device) for one in configs]
     missing = data_commands.missing(configs)
     named = [reason for experiment, reason in missing.items() if experiment in names]
     if named:
@@ -389,6 +452,18 @@ def report(argv: list[str], console: Console) -> int:
     return 0
 
 
+def record(argv: list[str], console: Console) -> int:
+    from goru.lab import report as reporting
+
+    options = _parse(RecordOptions, "record", argv, RecordOptions(default_runs()))
+    recorded = reporting.record.write(options.runs, options.out, options.readme)
+    for problem in recorded.problems:
+        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+    kept = f", {recorded.kept} kept that are finished there alone" if recorded.kept else ""
+    console.print(f"{recorded.written} runs recorded in {options.out}{kept}", highlight=False, soft_wrap=True)
+    return 0
+
+
 def _write_report(runs: Path, out: Path, console: Console, variants: set[str] | None) -> None:
     from goru.lab import report as reporting
 
@@ -409,7 +484,7 @@ def _write_report(runs: Path, out: Path, console: Console, variants: set[str] | 
     judged = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for verdict in written.verdicts:
         if verdict.variant and (variants is None or verdict.variant in variants):
-            judged.add_row(verdict.claim.name, verdict.variant, verdict.status, verdict.claim.text)
+            judged.add_row(verdict.claim.name, verdict.runs, verdict.status, verdict.claim.text)
     if judged.rows:
         judged.show_header = False
         console.print(judged)
@@ -457,6 +532,7 @@ VERBS: dict[str, Callable[[list[str], Console], int]] = {
     "reproduce": reproduce,
     "status": status,
     "report": report,
+    "record": record,
     "data": data,
     "bench": bench,
 }
@@ -468,6 +544,7 @@ _OPTIONS: dict[str, type] = {
     "reproduce": ReproduceOptions,
     "status": StatusOptions,
     "report": ReportOptions,
+    "record": RecordOptions,
     "data": DataOptions,
     "bench": BenchOptions,
 }

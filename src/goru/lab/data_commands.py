@@ -72,7 +72,8 @@ def _verify(chosen: list[DataSet], console: Console) -> int:
     for one in chosen or DATASETS.values():
         verdict = store.verify(one)
         where = verdict.folder or verdict.message
-        console.print(f"{verdict.state:8} {one.name}: {where}", highlight=False, soft_wrap=True)
+        remark = f" ({verdict.message})" if verdict.state == "good" and verdict.message else ""
+        console.print(f"{verdict.state:8} {one.name}: {where}{remark}", highlight=False, soft_wrap=True)
         if verdict.state == "damaged":
             bad.append(verdict.message)
         elif verdict.state == "missing" and chosen:

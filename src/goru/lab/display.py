@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -61,10 +62,12 @@ def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
     for wide, dropped in ((130, ("", "loss")), (105, ("accuracy", "time")), (90, ("baseline", "step/s"))):
         if width < wide:
             columns = {heading: cell for heading, cell in columns.items() if heading not in dropped}
+    if any(p.host not in ("", socket.gethostname()) for _, _, p in rows):
+        columns["host"] = lambda state, p: p.host
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", no_wrap=True)
     for heading in columns:
-        left = heading in ("state", "")
+        left = heading in ("state", "", "host")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for name, state, p in rows:
         table.add_row(name, *(cell(state, p) for cell in columns.values()))

@@ -1,4 +1,4 @@
-"""Where a grid of runs is carried out: a pool of processes on this machine.
+"""Where a grid of runs is carried out: a pool of processes on this machine (engine_ray.py: a cluster).
 
 An engine gets jobs and changes their states; what a run does and stores is the run's own matter, so that
 another engine gives the same files.
@@ -6,24 +6,19 @@ another engine gives the same files.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from goru.lab import worker
 from goru.lab.config import RunConfig
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
 from goru.lab.runs import read_json
+from goru.lab.worker import POLL_SECONDS, STOP_SECONDS, Worker
 
-POLL_SECONDS = 0.1
-STOP_SECONDS = 20.0
-"""How long a worker may take to write its checkpoint when it is asked to stop."""
+RETRIES = 3
+"""How often a run whose process or machine died is started again, from its last checkpoint."""
 
 
 @dataclass
@@ -35,11 +30,22 @@ class Job:
     state: str = "waiting"
     """waiting, running, finished, skipped (was finished before), stopped, busy or failed."""
     message: str = ""
+    deaths: int = 0
+    """How often its process was killed (counted by the local engine; Ray counts by itself)."""
 
     @property
     def name(self) -> str:
         c = self.config
         return f"{c.experiment}/{c.variant}/{c.model}/seed{c.seed}"
+
+    def end(self, code: int, said: str) -> None:
+        """Note how its process ended."""
+        states = {0: "finished", RunBusyError.exit_code: "busy", RunInterruptedError.exit_code: "stopped"}
+        self.state = states.get(code, "failed")
+        if code < 0:
+            self.message = f"its process was ended by signal {-code}; the same command again goes on."
+        elif code:
+            self.message = said
 
 
 def plan(configs: Sequence[RunConfig], runs: Path) -> list[Job]:
@@ -64,68 +70,34 @@ def run_locally(
     checkpoint_seconds: float,
     stop: Callable[[], bool],
     refresh: Callable[[], None],
+    retries: int = RETRIES,
 ) -> None:
     """Carry out the waiting jobs, `processes` at a time; one that fails does not touch the others."""
     waiting = [job for job in jobs if job.state == "waiting"]
-    running: list[_Worker] = []
+    running: list[tuple[Job, Worker]] = []
     try:
         while (waiting or running) and not stop():
             while waiting and len(running) < processes:
-                running.append(_Worker(waiting.pop(0), runs, checkpoint_seconds))
+                job = waiting.pop(0)
+                config = job.config.to_json()
+                running.append((job, Worker(worker.__file__, config, str(runs), "local", checkpoint_seconds, None)))
+                job.state = "running"
             time.sleep(POLL_SECONDS)
-            running = [one for one in running if not one.ended()]
+            for one in list(running):
+                job, process = one
+                if (ended := process.ended()) is None:
+                    continue
+                running.remove(one)
+                job.end(*ended)
+                if ended[0] < 0 and job.deaths < retries:
+                    job.deaths += 1
+                    job.state = "waiting"
+                    waiting.insert(0, job)
             refresh()
     finally:
-        for one in running:
-            one.process.terminate()
+        for _, process in running:
+            process.process.terminate()
         deadline = time.monotonic() + STOP_SECONDS
-        for one in running:
-            one.end_by(deadline)
+        for job, process in running:
+            job.end(*process.end_by(deadline))
         refresh()
-
-
-class _Worker:
-    """A process at work on a job."""
-
-    def __init__(self, job: Job, runs: Path, checkpoint_seconds: float) -> None:
-        self.job = job
-        job.state = "running"
-        self._errors: IO[Any] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
-        command = [sys.executable, "-P", worker.__file__, str(os.getpid()), str(runs), "local"]
-        self.process = subprocess.Popen(
-            [*command, str(checkpoint_seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which then asks each worker to stop
-        )
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(job.config.to_json())
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass  # it died at once; its exit code tells
-
-    def ended(self) -> bool:
-        code = self.process.poll()
-        if code is None:
-            return False
-        self._errors.seek(0)
-        said = self._errors.read().strip().splitlines()
-        self._errors.close()
-        states = {0: "finished", RunBusyError.exit_code: "busy", RunInterruptedError.exit_code: "stopped"}
-        self.job.state = states.get(code, "failed")
-        if code < 0:
-            self.job.message = f"its process was ended by signal {-code}; the same command again goes on."
-        elif code:
-            self.job.message = said[-1] if said else f"the process ended with exit code {code}."
-        return True
-
-    def end_by(self, deadline: float) -> None:
-        try:
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.ended()

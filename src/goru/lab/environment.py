@@ -18,9 +18,16 @@ from goru.lab.runs import read_json
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
-def describe(path: Path, config: RunConfig, engine: str, step: int) -> dict[str, Any]:
+def describe(path: Path, config: RunConfig, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
     """The content of environment.json: this attempt, and when the earlier ones began."""
     earlier = (read_json(path / "environment.json") or {}).get("attempts", [])
+    this = {
+        "start_time": time.time(),
+        "from_step": step,
+        "host": socket.gethostname(),
+        "engine": engine,
+        "processes": processes,
+    }
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
@@ -30,7 +37,8 @@ def describe(path: Path, config: RunConfig, engine: str, step: int) -> dict[str,
         "engine": engine,
         "host": socket.gethostname(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "attempts": [*earlier, {"start_time": time.time(), "from_step": step, "host": socket.gethostname()}],
+        "processes": processes,
+        "attempts": [*earlier, this],
     }
 
 

@@ -151,10 +151,10 @@ EXPERIMENTS_ON_DATA = (
         settings=RunConfig(
             experiment="speech",
             steps=0,
-            epochs=40,
+            epochs=100,
             batch=32,
             eval_every=0,
-            patience=5,
+            patience=10,
             optimizer=OptimizerConfig(rule="adam", lr=0.001),
             task=TASKS["speech"](),
         ),
@@ -173,7 +173,8 @@ EXPERIMENTS_ON_DATA = (
             "A frame is ln(max(|STFT|, 1e-4)) of samples in [-1, 1): Hann window of 256, hop 128, 129 bins. "
             "The network sees it minus each bin's mean, divided by one overall deviation (training set).",
             "The error is the mean square over frames and bins of the natural log-magnitude itself, padding "
-            "left out. At most 40 epochs, stopped after 5 without a lower validation error.",
+            "left out. At most 100 epochs, stopped after 10 without a lower validation error: of the runs of 40 epochs "
+            "GRU's and EURNN's were still at their best at the end (EURNN 0.831, 0.820, 0.811 after 30, 35, 40).",
         ),
     ),
 )

@@ -33,14 +33,8 @@ class StepTagger(nn.Module):
         nn.init.uniform_(self.head.weight, -bound, bound)
         nn.init.constant_(self.head.bias, HEAD_BIAS)
 
-    def encode(self, symbols: Tensor) -> Tensor:
-        """(T, B) symbols as (T, B, S) one-hot vectors, on the network's device."""
-        symbols = symbols.to(self.head.weight.device)
-        one_hot = self.head.weight.new_zeros(*symbols.shape, self.symbols)
-        return one_hot.scatter_(-1, symbols.unsqueeze(-1), 1.0)
-
     def forward(self, symbols: Tensor) -> Tensor:
-        return self.head(self.recurrent(self.encode(symbols))[0])
+        return self.head(self.recurrent(one_hot(symbols, self.symbols, self.head.weight))[0])
 
 
 class LanguageModel(nn.Module):
@@ -54,11 +48,8 @@ class LanguageModel(nn.Module):
 
     def forward(self, symbols: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """(T, B) symbols to (T, B, S) logits; the state is a list of tensors, empty where a text begins."""
-        symbols = symbols.to(self.head.weight.device)
-        one_hot = self.head.weight.new_zeros(*symbols.shape, self.symbols)
-        one_hot.scatter_(-1, symbols.unsqueeze(-1), 1.0)
         hx = None if not state else state[0] if len(state) == 1 else tuple(state)
-        output, after = self.recurrent(one_hot, hx)
+        output, after = self.recurrent(one_hot(symbols, self.symbols, self.head.weight), hx)
         return self.head(output), [after] if isinstance(after, Tensor) else list(after)
 
 
@@ -107,6 +98,12 @@ class FrameRegressor(nn.Module):
         """(T, B, bins) frames, of which `lengths` (B) count, to (T, B, bins)."""
         device = self.head.weight.device
         return self.head(run_padded(self.recurrent, frames.to(device), lengths.to(device)))
+
+
+def one_hot(symbols: Tensor, count: int, like: Tensor) -> Tensor:
+    """(T, B) symbols as (T, B, count) one-hot vectors, of the type and on the device of `like`."""
+    symbols = symbols.to(like.device)
+    return like.new_zeros(*symbols.shape, count).scatter_(-1, symbols.unsqueeze(-1), 1.0)
 
 
 def glorot_head(inputs: int, outputs: int) -> nn.Linear:

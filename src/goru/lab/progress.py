@@ -29,6 +29,8 @@ class Progress:
     seconds: float | None = None
     steps_per_s: float | None = None
     message: str = ""
+    host: str = ""
+    """The machine that works on it."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -56,8 +58,10 @@ def read(path: Path) -> Progress:
     for line in _first_and_last_lines(path / "metrics.jsonl"):
         known |= line
     failure = read_json(path / "failure.json")
+    host = ""
     if is_alive(path):
         state = "running"
+        host = (read_json(path / "environment.json") or {}).get("host", "")
     elif failure is not None:
         state = "failed"
     else:
@@ -69,6 +73,7 @@ def read(path: Path) -> Progress:
     return Progress(
         state=state,
         message=(failure or {}).get("message", ""),
+        host=host,
         **{name: known[name] for name in fields if name in known},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -16,12 +17,17 @@ from torch import Tensor
 
 from goru.lab import environment
 from goru.lab.config import RunConfig
+from goru.lab.distributed import ALONE, Group, Onlooker
 from goru.lab.errors import LabError, RunInterruptedError
+from goru.lab.memory import keep_memory
 from goru.lab.models import count_parameters, make_layer
 from goru.lab.optim import learning_rate, make_optimizer
 from goru.lab.runs import RunDirectory, hold
 
 CHECKPOINT_SECONDS = 30.0
+
+Saved = tuple[dict[str, Tensor], dict[str, Any]]
+"""A checkpoint: tensors and position."""
 
 
 @dataclass
@@ -45,12 +51,14 @@ class Position:
 class Training:
     """Everything that changes while a run trains, and nothing else."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, group: Group = ALONE) -> None:
+        keep_memory()
         torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
-        self.config = config
+        self.config, self.group = config, group
         self.problem = config.task.problem(config.seed, config.batch)
-        self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(config.device)
+        self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(_device(config))
+        self.parallel = group.parallel(self.network)
         self.optimizer = make_optimizer(config.optimizer, self.network)
         self.carry: list[Tensor] = []
         self.best: dict[str, Tensor] = {}
@@ -63,15 +71,18 @@ class Training:
 
     def learn(self, batch: Any) -> float:
         """One optimisation step on a batch; returns its loss."""
-        loss, carry = self.problem.loss(self.network, batch, self.carry)
+        part, share = self.group.part(batch, self.problem.weight)
+        loss, carry = self.problem.loss(self.parallel, part, self.carry)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        with self.group.linked():
+            # The processes' gradients are averaged, their losses should be added.
+            (loss if self.group.size == 1 else loss * (share * self.group.size)).backward()
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config.optimizer, self.position.step, self.last_step)
         self.optimizer.step()
         self.carry = [state.detach() for state in carry]
         self.position.step += 1
-        return loss.item()
+        return self.group.sums(share * loss.item())[0]
 
     @torch.no_grad()
     def evaluate(self, splits: tuple[str, ...]) -> dict[str, float]:
@@ -108,11 +119,11 @@ class Training:
         return tired or self.position.step >= self.last_step
 
     def tensors(self) -> dict[str, Tensor]:
-        """All state as named tensors."""
+        """All state as named tensors, the same for any number of processes."""
         named = {f"parameter/{name}": p.detach() for name, p in self.network.named_parameters()}
         named |= {f"buffer/{name}": b for name, b in self.network.named_buffers()}
         named |= {f"best/{name}": p for name, p in self.best.items()}
-        named |= {f"carry/{k}": state for k, state in enumerate(self.carry)}
+        named |= {f"carry/{k}": state for k, state in enumerate(self.group.gather(self.carry))}
         for number, state in self.optimizer.state_dict()["state"].items():
             named |= {f"optimizer/{number}/{key}": torch.as_tensor(value) for key, value in state.items()}
         named["random/torch"] = torch.get_rng_state()
@@ -136,7 +147,8 @@ class Training:
             if kind in groups:
                 groups[kind][rest] = tensor
         self.best = {name: tensor.to(self.config.device) for name, tensor in groups["best"].items()}
-        self.carry = [groups["carry"][str(k)].to(self.config.device) for k in range(len(groups["carry"]))]
+        carry = [groups["carry"][str(k)].to(self.config.device) for k in range(len(groups["carry"]))]
+        self.carry = self.group.scatter(carry)
         state: dict[int, dict[str, Tensor]] = {}
         for path, tensor in groups["optimizer"].items():
             number, _, key = path.partition("/")
@@ -153,30 +165,44 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     engine: str = "local",
     stop: Callable[[], bool] = lambda: False,
+    group: Group = ALONE,
 ) -> dict[str, Any]:
     """Run a configuration to its end, from its last checkpoint where there is one; returns the result.
 
     `stop` is asked after every step; when it says yes, a checkpoint is written and the run ends with
     RunInterruptedError.
     """
-    with hold(config, runs) as run:
-        result = run.result()
-        return result if result is not None else _run(config, run, checkpoint_seconds, engine, stop)
+    with contextlib.ExitStack() as stack:
+        run: RunDirectory = Onlooker(config.directory(runs), config)
+
+        def begin() -> tuple[dict[str, Any] | None, Saved | None]:
+            nonlocal run
+            run = stack.enter_context(hold(config, runs))
+            result = run.result()
+            return result, run.load_checkpoint() if result is None else None
+
+        result, saved = group.from_first(begin)
+        return result if result is not None else _run(config, run, saved, checkpoint_seconds, engine, stop, group)
 
 
 def _run(
-    config: RunConfig, run: RunDirectory, checkpoint_seconds: float, engine: str, stop: Callable[[], bool]
+    config: RunConfig,
+    run: RunDirectory,
+    saved: Saved | None,
+    checkpoint_seconds: float,
+    engine: str,
+    stop: Callable[[], bool],
+    group: Group,
 ) -> dict[str, Any]:
-    training = Training(config)
-    saved = run.load_checkpoint()
+    training = Training(config, group)
     if saved is not None:
         try:
             training.restore(*saved)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
-            raise run._unusable(f"does not fit this network ({error})") from None
+            raise group.same_everywhere(run._unusable(f"does not fit this network ({error})")) from None
     position = training.position
     run.cut_metrics(position.metrics_bytes)
-    run.write_json("environment.json", environment.describe(run.path, config, engine, position.step))
+    run.write_json("environment.json", environment.describe(run.path, config, engine, position.step, group.size))
 
     started = time.monotonic() - position.seconds
     last_saved = last_logged = time.monotonic()
@@ -189,7 +215,7 @@ def _run(
             run.save_checkpoint(training.tensors(), dataclasses.asdict(position))
 
     def evaluate(**more: float) -> None:
-        scores = training.evaluate(training.problem.watched)
+        scores = group.from_first(lambda: training.evaluate(training.problem.watched))
         training.remember_best(scores)
         run.append({"step": position.step, **more, **scores, "seconds": time.monotonic() - started})
 
@@ -198,7 +224,7 @@ def _run(
     while not training.finished:
         loss = training.learn(training.problem.batch(position.step))
         if not math.isfinite(loss):
-            raise _diverged(run, position.step, loss)
+            raise group.same_everywhere(_diverged(run, position.step, loss))
         position.loss_sum += loss
         position.loss_count += 1
         now = time.monotonic()
@@ -216,14 +242,26 @@ def _run(
         if position.step % training.eval_every == 0 or position.step == training.last_step:
             evaluate()
             last_logged += time.monotonic() - now
-        if stop():
+        asked, due = group.sums(stop(), time.monotonic() - last_saved >= checkpoint_seconds)
+        if asked:
             save()
-            raise RunInterruptedError(f"stopped at step {position.step} of {training.last_step}.")
-        if time.monotonic() - last_saved >= checkpoint_seconds:
+            stopped = f"stopped at step {position.step} of {training.last_step}."
+            raise group.same_everywhere(RunInterruptedError(stopped))
+        if due:
             save()
             last_saved = time.monotonic()
     save()
-    return _finish(config, run, training, time.monotonic() - started)
+    return group.from_first(lambda: _finish(config, run, training, time.monotonic() - started))
+
+
+def _device(config: RunConfig) -> torch.device:
+    try:
+        device = torch.device(config.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        said = str(error).splitlines()[0].rstrip(".")
+        raise LabError(f"--device {config.device} cannot be used here ({said}); try --device cpu.") from None
+    return device
 
 
 def _diverged(run: RunDirectory, step: int, loss: float) -> LabError:

@@ -309,7 +309,7 @@ class RecurrentLayer(nn.Module):
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-        return x, torch.stack(states)
+        return x, torch.stack(states) if len(states) > 1 else states[0].unsqueeze(0)
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
         if x.dtype != weight.dtype and not _autocast_enabled(x):

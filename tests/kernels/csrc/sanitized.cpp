@@ -17,14 +17,26 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   Shape& s = problem.shape;
   s.reset = reset, s.update = update;
   const int64_t B = s.batch, I = s.inputs, H = s.hidden, G = 1 + reset + update, rows = s.steps * B;
-  const int64_t saves = reset && update ? 3 : reset || update ? 2 : 0;
+  GoruMesh mesh = {};
+  mesh.kind = between(kMatrix, kMeshTunable);
+  if (mesh.kind == kMeshTunable && H > 1) mesh.layers = between(1, H < 5 ? H : 5);
+  if (mesh.kind == kMeshFft)
+    while (int64_t(1) << mesh.layers < H) ++mesh.layers;
+  const bool matrix = mesh.kind == kMatrix, pack = between(0, 3) > 0;
+  const int64_t saves = reset ? 1 + update + matrix : update ? 2 : 0;
   GoruSizes sizes;
-  table.sizes(I, H, &sizes);
+  table.sizes(&mesh, I, H, &sizes);
   auto x = Buffer<T>::drawn(rows * I), h0 = Buffer<T>::drawn(B * H), ih = Buffer<T>::drawn(G * H * I),
-       hh = Buffer<T>::drawn((G - 1) * H * H), u = Buffer<T>::drawn(H * H), bias = modrelu_bias<T>((G - 1) * H, H);
-  Buffer<T> packed(sizes.packed), output(rows * H), saved(rows * saves * H, T(0));
-  table.pack(ih.get(), hh.get(), u.get(), I, H, packed.get());
-  GoruForward f = {s, x.get(), h0.get(), packed.get(), s.modrelu ? bias.get() : nullptr, output.get(), saved.get()};
+       hh = Buffer<T>::drawn((G - 1) * H * H), u = Buffer<T>::drawn(H * H), bias = modrelu_bias<T>((G - 1) * H, H),
+       angles = Buffer<T>::drawn(mesh.layers * H);
+  Buffer<T> packed(sizes.packed), output(rows * H), saved(rows * saves * H, T(0)), turned(sizes.line * B),
+      cosines(sizes.mesh);
+  if (!matrix) table.mesh_table(&mesh, H, angles.get(), cosines.get());
+  mesh.table = cosines.get();
+  const T* matrix_u = matrix ? u.get() : nullptr;
+  table.pack(ih.get(), hh.get(), matrix_u, I, H, packed.get());
+  GoruForward f = {s, mesh, x.get(), h0.get(), s.modrelu ? bias.get() : nullptr, pack ? packed.get() : nullptr,
+                   ih.get(), hh.get(), matrix_u, output.get(), saved.get(), turned.get()};
   const int64_t half = s.steps / 2;
   f.shape.first = 0, f.shape.last = half;
   table.forward(&f);
@@ -35,20 +47,25 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   const int64_t chunk = half > s.steps - half ? half : s.steps - half, blocks = (B + sizes.block_rows - 1) / sizes.block_rows;
   auto grad = Buffer<T>::drawn(rows * H), carry = Buffer<T>::drawn(B * H);
   Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * chunk * B),
-      through(sizes.through_row * B), weights(sizes.weights, T(0)), db(sizes.bias * blocks, T(0)), dx(rows * I);
-  table.pack_backward(hh.get(), u.get(), H, backward.get());
+      through(sizes.through_row * B), lines(2 * sizes.line * B), wide(sizes.wide, T(0)),
+      square(sizes.square * (G - 1 + matrix), T(0)), db(sizes.bias * blocks, T(0)), turns(sizes.angles * blocks, T(0)),
+      dx(rows * I);
+  table.pack_backward(hh.get(), matrix_u, H, backward.get());
   table.pack_input(ih.get(), I, H, input.get());
-  GoruBackward b = {s, B * H, H, chunk * B, grad.get(), x.get(), h0.get(), output.get(), saved.get(), backward.get(),
-                    input.get(), carry.get(), buffer.get(), through.get(), weights.get(), db.get(), dx.get()};
+  GoruBackward b = {s, mesh, B * H, H, chunk * B, grad.get(), x.get(), h0.get(), output.get(), saved.get(),
+                    backward.get(), input.get(), carry.get(), buffer.get(), through.get(), lines.get(), wide.get(),
+                    square.get(), db.get(), turns.get(), dx.get()};
   b.shape.first = half, b.shape.last = s.steps;
   table.backward(&b);
   b.shape.first = 0, b.shape.last = half;
   if (half) table.backward(&b);
-  const int64_t Hp = sizes.bias, Ip = sizes.weights / (G * Hp) - Hp;
-  carry.result("grad_h0"), dx.result("grad_x");
-  weights.without_padding(0, G, H, H, Hp, Hp).result("recurrent weights");
-  weights.without_padding(G * Hp * Hp, G, H, I + 1, Hp, Ip).result("input weights");
-  db.sum_of_rows(Hp).without_padding(0, 1, 1, H, 1, Hp).result("bias");
+  Buffer<T> dih(G * H * I), dbias(G * H), dangles(mesh.layers * H, T(0));
+  const GoruFinish finish = {I, H, G, blocks, mesh, wide.get(), db.get(), turns.get(), dih.get(), dbias.get(),
+                             matrix ? nullptr : dangles.get()};
+  table.finish(&finish);
+  carry.result("grad_h0"), dx.result("grad_x"), dih.result("input weights"), dbias.result("bias");
+  dangles.result("angles");
+  square.without_padding(0, G - 1 + matrix, H, H, sizes.bias, sizes.bias).result("recurrent weights");
 }
 
 }  // namespace

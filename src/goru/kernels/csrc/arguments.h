@@ -17,23 +17,46 @@ struct Shape {
   int64_t x_step, x_row;  // strides of x in elements; its last dimension is dense
 };
 
+// How U acts on a row: as a product with the matrix, or by its rotations (see row_mesh.h).
+enum { kMatrix = 0, kMeshFft = 1, kMeshTunable = 2 };
+
+struct GoruMesh {
+  int64_t kind, layers;
+  const void* table;  // cosines and sines, or null
+};
+
 struct GoruForward {
   Shape shape;
-  const void *x, *h0, *packed, *bias;  // bias: b_r, b_z, b_h as far as they exist, or null
-  void *output, *saved;                // saved: null in inference
+  GoruMesh mesh;
+  const void *x, *h0, *bias;                 // bias: b_r, b_z, b_h as far as they exist, or null
+  const void* packed;                        // or null: then the weights as they are
+  const void *weight_ih, *weight_hh, *u;
+  void *output, *saved;                      // saved: null in inference
+  void* turned;                              // a line for each row: U h
 };
 
 struct GoruBackward {
   Shape shape;
+  GoruMesh mesh;
   int64_t grad_step, grad_row;  // strides of grad_output
   int64_t rows;                 // capacity of the chunk buffers in rows (t, b)
   const void *grad_output, *x, *h0, *output, *saved, *packed, *packed_input;
   void* carry;    // (B, H): gradient of the state after the steps done so far; grad_h_n at first, grad_h0 at the end
   void* chunk;    // gradients of the pre-activations, states and inputs of the chunk, in panels
-  void* through;  // (B, H padded): the part of the gradient that flows past the candidate, g * z
-  void* weights;  // sums: see weight_gradient.h
+  void* through;  // (B, H padded): what reaches the state before without a gate's product, g * z + dv U
+  void* turned;   // two lines for each row: dv and U h, on their way back through the rotations
+  void *wide, *square;  // sums of the weight gradients, see goru_backward.h
   void* bias;     // (blocks of rows, H padded): gradient of b_h
+  void* angles;   // (blocks of rows, sums of a mesh), or null
   void* grad_x;   // or null
+};
+
+// Gradients as torch has them, from the sums of all chunks.
+struct GoruFinish {
+  int64_t inputs, hidden, gates, blocks;  // gates: 1 + reset + update
+  GoruMesh mesh;
+  const void *wide, *bias, *angles;
+  void *grad_weight_ih, *grad_bias, *grad_angles;  // the last two or null
 };
 
 struct MeshArguments {

@@ -62,8 +62,9 @@ GORU_API int goru_level_runs(int i) { return can_run(levels[i].name); }
 GORU_API void goru_choose(int i) { chosen = i; }
 GORU_API int goru_chosen() { return chosen; }
 
-GORU_API void goru_goru_sizes(int dtype, int gates, int64_t inputs, int64_t hidden, GoruSizes* sizes) {
-  goru(dtype, gates).sizes(inputs, hidden, sizes);
+GORU_API void goru_goru_sizes(int dtype, int gates, const GoruMesh* mesh, int64_t inputs, int64_t hidden,
+                              GoruSizes* sizes) {
+  goru(dtype, gates).sizes(mesh, inputs, hidden, sizes);
 }
 GORU_API void goru_goru_pack(int dtype, int gates, const void* weight_ih, const void* weight_hh, const void* u,
                              int64_t inputs, int64_t hidden, void* out) {
@@ -77,6 +78,10 @@ GORU_API void goru_goru_pack_input(int dtype, int gates, const void* weight_ih, 
                                    void* out) {
   goru(dtype, gates).pack_input(weight_ih, inputs, hidden, out);
 }
+GORU_API void goru_goru_mesh(int dtype, const GoruMesh* mesh, int64_t hidden, const void* angles, void* out) {
+  goru(dtype, 0).mesh_table(mesh, hidden, angles, out);
+}
+GORU_API void goru_goru_finish(int dtype, const GoruFinish* f) { goru(dtype, 0).finish(f); }
 GORU_API void goru_goru_forward(int dtype, const GoruForward* f) {
   goru(dtype, f->shape.reset + 2 * f->shape.update).forward(f);
 }

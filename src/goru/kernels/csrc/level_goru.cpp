@@ -8,10 +8,13 @@ namespace {
 template <class T, bool R, bool Z>
 constexpr GoruTable goru_table() {
   return {
-      [](int64_t I, int64_t H, GoruSizes* s) {
+      [](const GoruMesh* m, int64_t I, int64_t H, GoruSizes* s) {
         const int64_t Hp = panels<T>(H) * W<T>;
-        *s = {goru_pack_size<T, R, Z>(I, H), goru_pack_backward_size<T, R, Z>(H), goru_pack_input_size<T, R, Z>(I, H),
-              goru_chunk_panels<T, R, Z>(I, H) * W<T>, Hp, goru_weights_size<T, R, Z>(I, H), Hp, kRows, W<T>};
+        const bool matrix = m->kind == kMatrix;
+        *s = {goru_pack_size<T, R, Z>(I, H, matrix), goru_pack_backward_size<T, R, Z>(H, matrix),
+              goru_pack_input_size<T, R, Z>(I, H), goru_chunk_panels<T, R, Z>(I, H, matrix) * W<T>, Hp, line<T>(H),
+              kGates<R, Z> * Hp * panels<T>(I + 1) * W<T>, Hp * Hp, Hp, kRows, W<T>, RowMesh<T>::table_size(H, m->layers),
+              RowMesh<T>::sums_size(H, m->layers)};
       },
       [](const void* weight_ih, const void* weight_hh, const void* u, int64_t I, int64_t H, void* out) {
         goru_pack<T, R, Z>((const T*)weight_ih, (const T*)weight_hh, (const T*)u, I, H, (T*)out);
@@ -24,6 +27,10 @@ constexpr GoruTable goru_table() {
       },
       goru_forward<T, R, Z>,
       goru_backward<T, R, Z>,
+      [](const GoruMesh* m, int64_t H, const void* angles, void* out) {
+        RowMesh<T>(H, *m).fill((const T*)angles, (T*)out);
+      },
+      goru_finish<T>,
   };
 }
 

@@ -125,18 +125,6 @@ struct Rotations {
   }
 };
 
-// Halves are added until one lane is left.
-template <class T>
-inline T sum_of_lanes(Vec<T> v) {
-  typedef T Half __attribute__((vector_size(16)));
-  Half part[sizeof v / 16];
-  memcpy(part, &v, sizeof v);
-  for (int width = sizeof v / 32; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) part[i] += part[i + width];
-  if constexpr (sizeof(T) == 8) return part[0][0] + part[0][1];
-  else return (part[0][0] + part[0][2]) + (part[0][1] + part[0][3]);
-}
-
 // U and its gradient, column by column: slices of columns are tasks, and the sums of a slice do not depend on who
 // computes it.
 template <class T, bool C>

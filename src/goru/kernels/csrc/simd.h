@@ -69,7 +69,7 @@ template <class T>
 constexpr int64_t W = Simd<T>::W;
 
 template <class T>
-inline int64_t panels(int64_t n) {
+constexpr int64_t panels(int64_t n) {
   return (n + W<T> - 1) / W<T>;
 }
 
@@ -88,6 +88,13 @@ inline Vec<T> load(const T* p) {
 template <class T>
 inline void store(T* p, Vec<T> v) {
   memcpy(p, &v, sizeof v);
+}
+
+// Asks for `bytes` at `offset` elements from p, to be read or written soon; the address need not be valid.
+template <bool kWrite, class T>
+inline void prefetch(const T* p, int64_t offset, int64_t bytes) {
+  const uintptr_t at = (uintptr_t)p + offset * sizeof(T);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const void*)(at + i), kWrite);
 }
 
 template <class T>

@@ -8,18 +8,23 @@ struct GoruSizes {
   int64_t packed, packed_backward, packed_input;
   int64_t chunk_row;         // chunk buffer, for each row
   int64_t through_row;       // for each row of the batch
-  int64_t weights;           // sums of the weight gradients
+  int64_t line;              // of `turned`
+  int64_t wide, square;      // sums of the weight gradients; `square` for each matrix
   int64_t bias, block_rows;  // one vector of `bias` for each block of `block_rows` rows
   int64_t width;             // units of a panel
+  int64_t mesh, angles;      // the table of a mesh, and its sums for each block of rows
 };
 
+// `mesh` says how U acts; with rotations `u` is not looked at.
 struct GoruTable {
-  void (*sizes)(int64_t inputs, int64_t hidden, GoruSizes* sizes);
+  void (*sizes)(const GoruMesh* mesh, int64_t inputs, int64_t hidden, GoruSizes* sizes);
   void (*pack)(const void* weight_ih, const void* weight_hh, const void* u, int64_t inputs, int64_t hidden, void* out);
   void (*pack_backward)(const void* weight_hh, const void* u, int64_t hidden, void* out);
   void (*pack_input)(const void* weight_ih, int64_t inputs, int64_t hidden, void* out);
   void (*forward)(const GoruForward*);
   void (*backward)(const GoruBackward*);
+  void (*mesh_table)(const GoruMesh* mesh, int64_t hidden, const void* angles, void* out);
+  void (*finish)(const GoruFinish*);
 };
 
 struct GoruTables {

@@ -58,8 +58,8 @@ class DataSet:
     """Archives that may hold the parts, where these do not lie about singly (or gzipped)."""
     files: tuple[str, ...] = ()
     """Files that must be there, of a set without a table of checksums."""
-    check: Callable[[Path], None] | None = None
-    """Checks the content of a folder of such a set; raises LabError."""
+    check: Callable[[Path], str | None] | None = None
+    """Checks the content of a folder of such a set; raises LabError, may return what there is to say of it."""
     sources: tuple[Source, ...] = ()
     bring: str = ""
     """What to do where there is nothing to download."""

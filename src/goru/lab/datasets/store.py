@@ -97,6 +97,7 @@ class Verdict:
     state: Literal["good", "missing", "damaged"]
     folder: Path | None
     message: str
+    """How to get it, what is wrong with it, or, where it is good, what there is to say of it."""
 
 
 def verify(dataset: DataSet) -> Verdict:
@@ -104,14 +105,15 @@ def verify(dataset: DataSet) -> Verdict:
     folder = find(dataset)
     if folder is None:
         return Verdict(dataset, "missing", None, remedy(dataset))
+    remark = None
     try:
         if dataset.check is not None:
-            dataset.check(folder)
+            remark = dataset.check(folder)
         else:
             read(dataset, [part.name for part in dataset.parts])
     except LabError as error:
         return Verdict(dataset, "damaged", folder, str(error))
-    return Verdict(dataset, "good", folder, "")
+    return Verdict(dataset, "good", folder, remark or "")
 
 
 def _holds(folder: Path, dataset: DataSet) -> bool:

@@ -4,6 +4,7 @@ Solved: final test loss below 10 % of the memoryless baseline. At the baseline: 
 than every other model by more than the spread over seeds (the larger of the two standard deviations). Faster:
 a lower test loss on average over training. A claim is a list of statements, the first its heart: reproduced
 when all hold, not reproduced when the first does not, else partly. Losses are means over the finished seeds.
+Where GORU was also run with its first published start, what the claims say of GORU is judged on that as well.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from statistics import fmean
 from goru.lab import paper
 from goru.lab.report.records import Group, Record, Spread, spread
 
-REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN = "reproduced", "partly", "not reproduced", "open"
+REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN = "reproduced", "partly", "not reproduced", "not yet decided"
+STATUSES = (REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN)
 
 HUNDREDS = 1000
 """"Within hundreds of iterations": fewer than this."""
@@ -45,6 +47,18 @@ class Verdict:
     status: str
     statements: tuple[Statement, ...] = ()
     note: str = ""
+    stand_in: str = ""
+    """The model that took GORU's place, where one did."""
+
+    @property
+    def runs(self) -> str:
+        """On which runs it was judged, in words."""
+        return f"{self.variant}, {paper.title(self.stand_in)}" if self.stand_in else self.variant
+
+    @property
+    def anchor(self) -> str:
+        """Where on the page the evidence is."""
+        return "-".join(part for part in (self.claim.name, self.claim.experiment, self.variant, self.stand_in) if part)
 
 
 class _MissingError(Exception):
@@ -52,21 +66,30 @@ class _MissingError(Exception):
 
 
 class _Facts:
-    """What the claims ask of a group."""
+    """What the claims ask of a group; `stand_in` is the model that takes GORU's place."""
 
-    def __init__(self, group: Group) -> None:
-        self.group = group
+    def __init__(self, group: Group, stand_in: str = "") -> None:
+        self.group, self.stand_in = group, stand_in
         self.used: set[str] = set()
 
     def runs(self, model: str) -> list[Record]:
-        found = self.group.finished(model)
+        name = self.stand_in if model == "goru" and self.stand_in else model
+        found = self.group.finished(name)
         if not found:
-            raise _MissingError(paper.title(model))
-        self.used.add(model)
+            raise _MissingError(paper.title(name))
+        self.used.add(name)
         return found
 
+    def scores(self, model: str, name: str, scale: float = 1.0) -> list[float]:
+        """A final score of every finished run of a model."""
+        values = [run.score(name) for run in self.runs(model)]
+        known = [scale * value for value in values if value is not None]
+        if len(known) < len(values):
+            raise _MissingError(f"{name} of {paper.title(model)}")
+        return known
+
     def loss(self, model: str) -> Spread:
-        return spread([run.score("test_loss") or 0.0 for run in self.runs(model)])
+        return spread(self.scores(model, "test_loss"))
 
     def share(self, model: str) -> float:
         """Final test loss over the baseline."""
@@ -163,7 +186,7 @@ def _c5(f: _Facts) -> list[Statement]:
 def _c6(f: _Facts) -> list[Statement]:
     statements = []
     for model in ("goru", "gru"):
-        figures = [run.figure for run in f.runs(model) if run.figure]
+        figures = [run.figure for run in f.runs(model) if run.figure and run.figure.get("gate_share_noise") is not None]
         if not figures:
             raise _MissingError(f"the gates of {paper.title(model)}")
         noise = spread([figure["gate_share_noise"] for figure in figures])
@@ -186,7 +209,7 @@ def _c7(f: _Facts) -> list[Statement]:
         runs = f.runs(model)
         if len({run.config.variant for run in runs}) < FOLDS:
             raise _MissingError(f"all {FOLDS} folds of {paper.title(model)}")
-        accuracy[model] = spread([100 * (run.score("test_accuracy") or 0.0) for run in runs])
+        accuracy[model] = spread(f.scores(model, "test_accuracy", 100))
     told = ", ".join(f"{paper.title(m)} {value}" for m, value in accuracy.items())
     return [
         Statement(
@@ -208,8 +231,8 @@ def _c8(f: _Facts) -> list[Statement]:
     means = {}
     for model in ("goru", *others):
         by_seed: dict[int, dict[str, float]] = {}
-        for run in f.runs(model):
-            by_seed.setdefault(run.config.seed, {})[run.config.variant] = 100 * (run.score("test_accuracy") or 0.0)
+        for run, accuracy in zip(f.runs(model), f.scores(model, "test_accuracy", 100), strict=True):
+            by_seed.setdefault(run.config.seed, {})[run.config.variant] = accuracy
         complete = [fmean(tasks.values()) for tasks in by_seed.values() if len(tasks) == BABI_TASKS]
         if not complete:
             raise _MissingError(f"all {BABI_TASKS} tasks of {paper.title(model)}")
@@ -230,7 +253,7 @@ def _c8(f: _Facts) -> list[Statement]:
 
 
 def _bpc(f: _Facts, model: str) -> Spread:
-    return spread([run.score("test_bpc") or 0.0 for run in f.runs(model)])
+    return spread(f.scores(model, "test_bpc"))
 
 
 def _c9(f: _Facts) -> list[Statement]:
@@ -293,13 +316,13 @@ _RULES: dict[str, Callable[[_Facts], list[Statement]]] = {
 }
 
 
-def judge(claim: paper.Claim, group: Group) -> Verdict:
-    """The verdict on a claim from the finished runs of a group."""
-    facts = _Facts(group)
+def judge(claim: paper.Claim, group: Group, stand_in: str = "") -> Verdict:
+    """The verdict on a claim from the finished runs of a group, with another model in GORU's place on request."""
+    facts = _Facts(group, stand_in)
     try:
         statements = tuple(_RULES[claim.name](facts))
     except _MissingError as missing:
-        return Verdict(claim, group.variant, OPEN, note=f"no finished run yet: {missing}")
+        return Verdict(claim, group.variant, OPEN, note=f"no finished run yet: {missing}", stand_in=stand_in)
     if all(statement.holds for statement in statements):
         status = REPRODUCED
     else:
@@ -307,17 +330,23 @@ def judge(claim: paper.Claim, group: Group) -> Verdict:
     seeds = {len({run.config.seed for run in group.finished(model)}) for model in facts.used}
     few = min(seeds)
     note = "one seed" if seeds == {1} else f"{few} seeds" if len(seeds) == 1 else f"{few} to {max(seeds)} seeds"
-    if paper.split_variant(group.variant)[0] == "quick":
+    if group.kind == "quick":
         note += "; the small version, which says little about the paper's sizes"
-    return Verdict(claim, group.variant, status, statements, note)
+    return Verdict(claim, group.variant, status, statements, note, stand_in)
+
+
+_STAND_IN = "goru-june2017"
 
 
 def judge_all(groups: list[Group]) -> list[Verdict]:
-    """Every claim on every group that it is about; an open verdict where there are no runs at all."""
+    """Every claim on every group that it is about; an undecided verdict where there are no runs at all."""
     verdicts = []
     for claim in paper.CLAIMS.values():
         about = [g for g in groups if g.experiment == claim.experiment and _judged(g)]
-        verdicts += [judge(claim, group) for group in about]
+        for group in about:
+            verdicts.append(judge(claim, group))
+            if "GORU" in claim.text and _STAND_IN in group.models:
+                verdicts.append(judge(claim, group, _STAND_IN))
         if not about:
             verdicts.append(Verdict(claim, "", OPEN, note="not run"))
     return verdicts
@@ -326,4 +355,4 @@ def judge_all(groups: list[Group]) -> list[Verdict]:
 def _judged(group: Group) -> bool:
     """Claims about a data set are not judged on generated data."""
     generated = paper.EXPERIMENTS[group.experiment].generated
-    return not generated or not paper.split_variant(group.variant)[0]
+    return not generated or not group.kind

@@ -6,16 +6,42 @@ stand alone, under their own name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import fmean
 
 from goru.lab import paper, published
 from goru.lab.display import duration
+from goru.lab.report import stories
+from goru.lab.report.claims import BPC_MARGIN
 from goru.lab.report.records import Group, Record, Spread, spread
-from goru.lab.report.tables import Table
-from goru.lab.tasks.babi import TASK_TITLES, Babi
+from goru.lab.report.tables import Cell, Table, count, difference, progress, rate
 
-Cell = Callable[[str, list[Record]], str]
+_BRIEF = (
+    *(
+        "model",
+        "accuracy %",
+        "whole sequences %",
+        "paper %",
+        "paper %, same tasks",
+        "valid bpc",
+        "test bpc",
+        "paper bpc",
+    ),
+    *(
+        "valid MSE",
+        "test MSE",
+        "of GORU's",
+        "paper: of GORU's",
+        "difference",
+        "and here",
+        "runs",
+        "iterations/s",
+        "time",
+    ),
+)
+
+Maker = Callable[[str, list[Record]], str]
 """From a model and its runs to what a table says of them."""
 
 
@@ -26,7 +52,7 @@ def has_comparison(group: Group) -> bool:
 def tables(group: Group) -> list[Table]:
     """The table of a group, and for the stories one more by task."""
     main = _results(group)
-    return [main, _by_task(group)] if group.experiment == "babi" else [main]
+    return [main, stories.by_task(group, data_title(group), on_files(group))] if group.experiment == "babi" else [main]
 
 
 def data_title(group: Group) -> str:
@@ -45,11 +71,12 @@ def _first(group: Group) -> Record:
 
 
 def _results(group: Group) -> Table:
-    columns: dict[str, Cell] = dict(_SIZES)
-    columns |= _COLUMNS[group.experiment]
+    columns = dict(_COLUMNS[group.experiment])
     if on_files(group):
         columns |= _PAPER[group.experiment]
-    columns |= _COSTS
+        if group.experiment == "speech":
+            columns |= _beside_goru(group)
+    columns |= {"runs": lambda _, records: _runs(group, records)} | _COSTS | _SIZES
     rows = [
         (paper.title(model), *(cell(model, records) for cell in columns.values()))
         for model, records in group.models.items()
@@ -58,20 +85,18 @@ def _results(group: Group) -> Table:
         (name, *(values.get(heading, "") for heading in columns)) for name, values in _reference_levels(group).items()
     ]
     title = f"{paper.EXPERIMENTS[group.experiment].title}: {data_title(group)} ({group.variant})"
-    return Table(group.name, title, group.variant, ("model", *columns), tuple(rows))
-
-
-def _done(records: list[Record]) -> list[Record]:
-    return [record for record in records if record.finished] or records
+    note = _NOTES[group.experiment] if on_files(group) else ""
+    return Table(group.name, title, group.variant, ("model", *columns), tuple(rows), _BRIEF, note)
 
 
 def scores(records: list[Record], name: str) -> Spread | None:
     """A score over the finished runs (or those at work, where none is finished)."""
-    values = [value for record in _done(records) if (value := record.score(name)) is not None]
+    shown = [record for record in records if record.finished] or records
+    values = [value for record in shown if (value := record.score(name)) is not None]
     return spread(values) if values else None
 
 
-def _shown(name: str, scale: float = 1.0, digits: int = 3) -> Cell:
+def _shown(name: str, scale: float = 1.0, digits: int = 3) -> Maker:
     def cell(_: str, records: list[Record]) -> str:
         found = scores(records, name)
         if found is None:
@@ -82,7 +107,7 @@ def _shown(name: str, scale: float = 1.0, digits: int = 3) -> Cell:
     return cell
 
 
-def _result(name: str) -> Cell:
+def _result(name: str) -> Maker:
     def cell(_: str, records: list[Record]) -> str:
         counts = sorted({record.result[name] for record in records if record.result})
         if not counts:
@@ -92,52 +117,62 @@ def _result(name: str) -> Cell:
     return cell
 
 
-def _runs(_: str, records: list[Record]) -> str:
-    finished = sum(record.finished for record in records)
-    return f"{finished}" if finished == len(records) else f"{finished} of {len(records)}"
-
-
-def _milliseconds(_: str, records: list[Record]) -> str:
-    return f"{1000 * fmean(record.seconds / max(record.step, 1) for record in records):.0f}"
-
-
-def _paper(values: dict[str, str]) -> Cell:
+def _paper(values: dict[str, str]) -> Maker:
     return lambda model, _: values.get(published.ROWS.get(model, ""), "")
 
 
-_SIZES: dict[str, Cell] = {
+_SIZES: dict[str, Maker] = {
     "units": lambda _, records: str(records[0].config.layer.hidden_size),
     "parameters": _result("parameters"),
     "hidden to hidden": _result("hidden_to_hidden_parameters"),
-    "runs": _runs,
 }
-_COSTS: dict[str, Cell] = {
+_COSTS: dict[str, Maker] = {
+    "steps": lambda _, records: progress(records) if len(records) == 1 else "",
     "best step": lambda _, records: (
-        f"{fmean(record.result['best_step'] for record in records if record.result):.0f}"
+        f"{fmean(record.result.get('best_step', record.step) for record in records if record.result):.0f}"
         if any(record.result for record in records)
         else ""
     ),
-    "ms a step": _milliseconds,
+    "iterations/s": lambda _, records: rate(records),
     "time": lambda _, records: duration(sum(record.seconds for record in records)),
 }
-_COLUMNS: dict[str, dict[str, Cell]] = {
+
+
+def _runs(group: Group, records: list[Record]) -> str:
+    """How many are finished; of an experiment in parts, of how many parts."""
+    one = paper.EXPERIMENTS[group.experiment]
+    if not one.in_parts or group.kind:
+        return count(records)
+    parts = {record.config.variant for record in records if record.finished}
+    word = one.first_variant.rstrip("0123456789") + "s"
+    seeds = {record.config.seed for record in records}
+    more = f", {len(seeds)} seeds" if len(seeds) > 1 else ""
+    return f"{len(parts)} of {len(one.variants)} {word}{more}"
+
+
+_COLUMNS: dict[str, dict[str, Maker]] = {
     "shortest_path": {
         "accuracy %": _shown("test_accuracy", 100, 1),
         "whole sequences %": _shown("test_sequence_accuracy", 100, 1),
     },
-    "babi": {"accuracy %": lambda _, records: _mean_of_tasks(records)},
+    "babi": {"accuracy %": lambda _, records: stories.mean_of_tasks(records)},
     "penn_treebank": {"valid bpc": _shown("valid_bpc"), "test bpc": _shown("test_bpc")},
     "speech": {"valid MSE": _shown("valid_loss"), "test MSE": _shown("test_loss")},
 }
-_PAPER: dict[str, dict[str, Cell]] = {
+_PAPER: dict[str, dict[str, Maker]] = {
     "shortest_path": {
-        "paper %": _paper({row: f"{mean} ± {dev}" for row, (mean, dev) in published.SHORTEST_PATH.items()})
+        "paper %": _paper({row: f"{mean} ± {dev}" for row, (mean, dev) in published.SHORTEST_PATH.items()}),
+        "difference": lambda model, records: _path_difference(model, records),
     },
     "babi": {
-        "paper %, same tasks": lambda model, records: _paper_mean(model, records),
+        "paper %, same tasks": stories.paper_mean,
+        "difference": stories.mean_difference,
         "paper's mean as printed %": _paper({row: str(mean) for row, mean in published.BABI_MEANS.items()}),
     },
-    "penn_treebank": {"paper bpc": _paper({row: str(bpc) for row, bpc in published.PENN_TREEBANK.items()})},
+    "penn_treebank": {
+        "paper bpc": _paper({row: str(bpc) for row, bpc in published.PENN_TREEBANK.items()}),
+        "difference": lambda model, records: _bpc_difference(model, records),
+    },
     "speech": {
         "paper: parameters": _paper({row: values[0] for row, values in published.SPEECH.items()}),
         "paper: valid, test MSE on TIMIT": _paper(
@@ -147,14 +182,75 @@ _PAPER: dict[str, dict[str, Cell]] = {
 }
 
 
+_NOTES = {
+    "shortest_path": "Close: within the deviation that the paper prints.",
+    "babi": f"Close: within {stories.MEAN_CLOSE:g} point of the paper's mean over the same tasks.",
+    "penn_treebank": f"Close: within {BPC_MARGIN} bits per character.",
+    "speech": "Another corpus than the paper's: the errors are compared as shares of GORU's. "
+    "Agrees: on the same side of GORU's error.",
+}
+
+
+def _finished_mean(records: list[Record], name: str) -> float | None:
+    finished = [record for record in records if record.finished]
+    found = scores(finished, name) if finished else None
+    return found.mean if found else None
+
+
+def _path_difference(model: str, records: list[Record]) -> str:
+    theirs = published.SHORTEST_PATH.get(published.ROWS.get(model, ""))
+    ours = _finished_mean(records, "test_accuracy")
+    if theirs is None or ours is None:
+        return ""
+    return difference(100 * ours, theirs[0], close=theirs[1], digits=1, higher_is_better=True)
+
+
+def _bpc_difference(model: str, records: list[Record]) -> str:
+    theirs = published.PENN_TREEBANK.get(published.ROWS.get(model, ""))
+    if theirs is None:
+        return ""
+    ours = _finished_mean(records, "test_bpc")
+    return difference(ours, theirs, close=BPC_MARGIN, digits=3, higher_is_better=False)
+
+
+def _beside_goru(group: Group) -> dict[str, Maker]:
+    """Test errors as shares of GORU's, here and in the paper."""
+    reference = _finished_mean(group.models.get("goru", []), "test_loss")
+
+    def share(records: list[Record]) -> float | None:
+        ours = _finished_mean(records, "test_loss")
+        return None if ours is None or reference is None else ours / reference
+
+    def here(_: str, records: list[Record]) -> str:
+        found = share(records)
+        return "" if found is None else f"{found:.1%}"
+
+    def there(model: str) -> float | None:
+        row = published.SPEECH.get(published.ROWS.get(model, ""))
+        return row[2] / published.SPEECH["GORU"][2] if row else None
+
+    def in_paper(model: str, _: list[Record]) -> str:
+        found = there(model)
+        return "" if found is None else f"{found:.1%}"
+
+    def agreement(model: str, records: list[Record]) -> str:
+        ours, theirs = share(records), there(model)
+        if model == "goru" or ours is None or theirs is None:
+            return ""
+        return Cell("agrees", "agrees") if (ours > 1) == (theirs > 1) else Cell("differs", "differs")
+
+    return {"of GORU's": here, "paper: of GORU's": in_paper, "and here": agreement}
+
+
 def _reference_levels(group: Group) -> dict[str, dict[str, str]]:
     """Rows for what needs no learning, as the runs have computed it."""
-    known = [r.result["about"] for records in group.models.values() for r in records if r.result]
+    known = [r.result["about"] for r in group.records if r.result and isinstance(r.result.get("about"), dict)]
     if not known:
         return {}
 
     def mean(name: str) -> float:
-        return fmean(about[name] for about in known)
+        values = [value for about in known if isinstance(value := about.get(name), (int, float))]
+        return fmean(values) if values else math.nan
 
     if group.experiment == "shortest_path":
         return {
@@ -175,62 +271,3 @@ def _reference_levels(group: Group) -> dict[str, dict[str, str]]:
             "the mean frame": {"test MSE": f"{group.baseline:.3f}"},
         }
     return {"the commonest answer": {"accuracy %": f"{100 * mean('majority_accuracy'):.1f}"}}
-
-
-def task_accuracies(records: list[Record]) -> dict[int, list[float]]:
-    """Finished test accuracies of the stories by task, in percent."""
-    found: dict[int, list[float]] = {}
-    for record in records:
-        accuracy = record.score("test_accuracy") if record.finished else None
-        if accuracy is not None and isinstance(record.config.task, Babi):
-            found.setdefault(record.config.task.number, []).append(100 * accuracy)
-    return dict(sorted(found.items()))
-
-
-def _mean_of_tasks(records: list[Record]) -> str:
-    by_task = task_accuracies(records)
-    if not by_task:
-        return ""
-    return f"{fmean(fmean(values) for values in by_task.values()):.1f} ({len(by_task)} tasks)"
-
-
-def _paper_mean(model: str, records: list[Record]) -> str:
-    row, tasks = published.ROWS.get(model), list(task_accuracies(records))
-    return f"{published.babi_mean(row, tasks):.1f}" if row and tasks else ""
-
-
-def _by_task(group: Group) -> Table:
-    """One row a task: our models, the commonest answer, and the paper's columns."""
-    ours = {model: task_accuracies(records) for model, records in group.models.items()}
-    tasks = sorted({task for by_task in ours.values() for task in by_task})
-    majority: dict[int, float] = {}
-    for records in group.models.values():
-        for record in records:
-            if record.result and isinstance(record.config.task, Babi):
-                majority[record.config.task.number] = 100 * record.result["about"]["majority_accuracy"]
-    theirs = published.BABI_COLUMNS if on_files(group) else ()
-
-    def line(name: str, chosen: list[int]) -> tuple[str, ...]:
-        cells = [name]
-        for by_task in ours.values():
-            known = [fmean(by_task[task]) for task in chosen if task in by_task]
-            cells.append(f"{fmean(known):.1f}" if len(known) == len(chosen) else "")
-        cells.append(f"{fmean(majority[task] for task in chosen):.1f}")
-        cells += [f"{published.babi_mean(row, chosen):.1f}" for row in theirs]
-        return tuple(cells)
-
-    rows = [line(f"{task} {TASK_TITLES[task - 1]}", [task]) for task in tasks]
-    if tasks:
-        rows.append(line("mean of these tasks", tasks))
-    if theirs:
-        empty = ("",) * (len(ours) + 1)
-        printed = (f"{published.BABI_MEANS[row]}" for row in theirs)
-        rows.append(("mean as the paper prints it", *empty, *printed))
-    headings = (
-        "task, accuracy %",
-        *map(paper.title, ours),
-        "commonest answer",
-        *(f"paper: {row}" for row in theirs),
-    )
-    title = f"{paper.EXPERIMENTS[group.experiment].title}: {data_title(group)}, by task ({group.variant})"
-    return Table(f"{group.name}-tasks", title, group.variant, headings, tuple(rows))

@@ -1,4 +1,4 @@
-"""The figures, in the paper's form: test loss against iterations with a dashed baseline; the gates."""
+"""The figures as files, in the paper's form: test loss against iterations with a dashed baseline; the gates."""
 
 from __future__ import annotations
 
@@ -12,19 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 from goru.lab import paper
-from goru.lab.report.records import Curve, Group, Record
+from goru.lab.report import curves
+from goru.lab.report.curves import COLOURS, OTHER_COLOUR
+from goru.lab.report.records import Group
 
-# Distinct also for colour-blind readers (Okabe and Ito); a model has one colour everywhere.
-COLOURS = {
-    "goru": "#d55e00",
-    "goru-june2017": "#e69f00",
-    "eurnn-real": "#56b4e9",
-    "eurnn-complex": "#0072b2",
-    "gru": "#009e73",
-    "lstm": "#cc79a7",
-    "goru-no-reset": "#999999",
-    "goru-no-update": "#333333",
-}
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "goru",
     "font.size": 10,
@@ -46,71 +37,69 @@ class Figure:
     title: str
     svg: str
     png: bytes
+    photographic: bool = False
+    """Whether it is a picture rather than lines."""
 
     def save(self, folder: Path) -> None:
         (folder / f"{self.name}.svg").write_text(self.svg)
         (folder / f"{self.name}.png").write_bytes(self.png)
 
 
-def _finish(name: str, title: str, canvas: Canvas) -> Figure:
+def _finish(name: str, title: str, canvas: Canvas, photographic: bool = False) -> Figure:
     svg, png = io.StringIO(), io.BytesIO()
     canvas.savefig(svg, format="svg", bbox_inches="tight", metadata={"Date": None})
-    canvas.savefig(png, format="png", bbox_inches="tight", dpi=150)
+    canvas.savefig(png, format="png", bbox_inches="tight", dpi=150, metadata={"Software": None})
     text = svg.getvalue()
-    return Figure(name, title, text[text.index("<svg") :], png.getvalue())
+    return Figure(name, title, text[text.index("<svg") :], png.getvalue(), photographic)
 
 
 def losses(group: Group, along: str = "steps") -> Figure:
-    """Test loss of every model against iterations, or against the time spent (`along="seconds"`)."""
-    one = paper.EXPERIMENTS[group.experiment]
+    """Held-out loss of every model against iterations, or against the time spent (`along="seconds"`)."""
     with mpl.rc_context(_STYLE):
         canvas = Canvas(figsize=(7.2, 4.2))
         axes = canvas.subplots()
-        for model, records in group.models.items():
-            colour = COLOURS.get(model, "#666666")
-            x, low, middle, high = _band([record.test for record in records], along)
-            unit = 60.0 if along == "seconds" else 1.0
-            axes.plot(x / unit, middle, color=colour, label=paper.title(model), linewidth=1.6)
-            if len(records) > 1:
-                axes.fill_between(x / unit, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.axhline(group.baseline, color="#333333", linestyle="--", linewidth=1.0, label="baseline")
-        if one.log_loss:
-            axes.set_yscale("log")
-        else:
-            # A start far above the baseline would flatten everything of interest.
-            axes.set_ylim(0, 1.6 * group.baseline)
-        axes.set_xlim(left=0)
-        axes.set_xlabel("iterations" if along == "steps" else "minutes of training")
-        held_out = "validation" if one.settings.eval_every == 0 else "test"
-        axes.set_ylabel(f"{held_out} loss" + (" (log scale)" if one.log_loss else ""))
+        _draw_losses(axes, group, along)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        data_title = next(iter(group.models.values()))[0].config.task.data_title
-        data = f": {data_title}" if data_title and not one.in_parts else ""
         suffix = "" if along == "steps" else "-time"
-        return _finish(
-            f"{group.name}{suffix}", group.title if not data else f"{one.title}{data} ({group.variant})", canvas
-        )
+        return _finish(f"{group.name}{suffix}", curves.figure_title(group), canvas)
 
 
-def _band(curves: list[Curve], along: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Lowest, mean and highest loss over seeds, at the evaluations that all have reached."""
-    count = min(len(curve.steps) for curve in curves)
-    values = np.array([curve.losses[:count] for curve in curves])
-    x = np.array([getattr(curve, along)[:count] for curve in curves], dtype=float).mean(0)
-    return x, values.min(0), values.mean(0), values.max(0)
+def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
+    shown = curves.series(group)
+    for s in shown:
+        x = s.seconds / 60 if along == "seconds" else s.steps
+        dashes = {"dashes": s.dash} if s.dash else {}
+        axes.plot(x, s.mean, color=s.colour, label=s.title, linewidth=1.6, **dashes)
+        if s.runs > 1:
+            axes.fill_between(x, s.low, s.high, color=s.colour, alpha=0.18, linewidth=0)
+    axes.axhline(group.baseline, color="#333333", linestyle=":", linewidth=1.2, label="baseline")
+    log = paper.EXPERIMENTS[group.experiment].log_loss
+    if log:
+        axes.set_yscale("log")
+    axes.set_ylim(*curves.limits(group, shown))
+    axes.set_xlim(left=0)
+    axes.set_xlabel("iterations" if along == "steps" else "minutes of training")
+    axes.set_ylabel(curves.held_out(group) + (" (log scale)" if log else ""))
+
+
+def overview(groups: list[Group]) -> Figure:
+    """The synthetic tasks beside each other, as in the paper's first figures; one legend for all."""
+    with mpl.rc_context({**_STYLE, "font.size": 9}):
+        canvas = Canvas(figsize=(3.4 * len(groups), 3.3), layout="constrained")
+        entries: dict[str, Any] = {}
+        for axes, group in zip(np.atleast_1d(canvas.subplots(1, len(groups))), groups, strict=True):
+            _draw_losses(axes, group)
+            axes.set_title(paper.EXPERIMENTS[group.experiment].title, fontsize=10, loc="left")
+            entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        canvas.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
+        return _finish("overview", "Held-out loss on the synthetic tasks", canvas)
 
 
 def spectra(group: Group) -> Figure | None:
     """A spectrum, GORU's prediction of it (or the first model's that has one) and the error."""
-    with_spectrum = [
-        record
-        for model in ("goru", *group.models)
-        for record in group.models.get(model, [])
-        if record.figure and "spectrum_truth" in record.figure
-    ]
-    if not with_spectrum:
+    record = curves.with_spectrum(group)
+    if record is None:
         return None
-    record = with_spectrum[0]
     assert record.figure is not None
     truth = np.array(record.figure["spectrum_truth"])
     prediction = np.array(record.figure["spectrum_prediction"])
@@ -142,16 +131,12 @@ def spectra(group: Group) -> Figure | None:
             axes.set_ylabel("kHz")
             canvas.colorbar(image, ax=axes, pad=0.02)
         rows[-1].set_xlabel("seconds")
-        return _finish(f"{group.name}-spectrum", "Log-magnitude spectrum of a test utterance", canvas)
+        return _finish(f"{group.name}-spectrum", "Log-magnitude spectrum of a test utterance", canvas, True)
 
 
 def gates(group: Group) -> Figure | None:
     """Share of update-gate units above the threshold at each step, over the noise in the input."""
-    shown: dict[str, Record] = {}
-    for model, records in group.models.items():
-        with_gates = [record for record in records if record.figure and "gate_share" in record.figure]
-        if with_gates:
-            shown[model] = with_gates[0]
+    shown = curves.with_gates(group)
     if not shown:
         return None
     with mpl.rc_context(_STYLE):
@@ -166,7 +151,7 @@ def gates(group: Group) -> Figure | None:
         for axes, (model, record) in zip(panels, shown.items(), strict=False):
             assert record.figure is not None
             share = record.figure["gate_share"]
-            axes.bar(range(len(share)), share, width=1.0, color=COLOURS.get(model, "#666666"), linewidth=0)
+            axes.bar(range(len(share)), share, width=1.0, color=COLOURS.get(model, OTHER_COLOUR), linewidth=0)
             axes.set_ylim(0, 1)
             axes.set_ylabel(paper.title(model).replace(" (", "\n("), rotation=0, ha="right", va="center")
             axes.grid(False, axis="x")

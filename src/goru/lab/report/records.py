@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
 from goru.lab import paper, runs
 from goru.lab.config import RunConfig
 from goru.lab.errors import LabError
@@ -33,6 +35,10 @@ class Record:
     result: dict[str, Any] | None
     figure: dict[str, Any] | None
     environment: dict[str, Any]
+    state: str = "finished"
+    """finished, running, stopped or failed."""
+    message: str = ""
+    """Why it failed."""
 
     @property
     def finished(self) -> bool:
@@ -53,6 +59,11 @@ class Record:
     @property
     def seconds(self) -> float:
         return self.result["total_seconds"] if self.result else self.metrics[-1]["seconds"]
+
+    @property
+    def progress(self) -> str:
+        """How far a run is that has not finished; empty for one that has."""
+        return "" if self.finished else f"{self.step} of {self.last_step} iterations, {self.state}"
 
     @cached_property
     def test(self) -> Curve:
@@ -107,8 +118,21 @@ class Group:
     def baseline(self) -> float:
         return next(iter(self.models.values()))[0].baseline
 
+    @property
+    def records(self) -> list[Record]:
+        return [record for records in self.models.values() for record in records]
+
+    @property
+    def kind(self) -> str:
+        """quick, generated, or empty: the paper's sizes on the paper's data."""
+        return paper.split_variant(self.variant)[0]
+
     def finished(self, model: str) -> list[Record]:
         return [record for record in self.models.get(model, []) if record.finished]
+
+    def shown(self, model: str) -> list[Record]:
+        """The runs whose numbers are shown: the finished ones, or those at work where none is finished."""
+        return self.finished(model) or self.models[model]
 
 
 @dataclass(frozen=True)
@@ -139,7 +163,7 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
     problems = []
     for path in runs.find(folder):
         try:
-            record = _read(path)
+            record = read(path)
         except LabError as error:
             problems.append(str(error))
             continue
@@ -171,18 +195,71 @@ def _order(key: tuple[str, str]) -> tuple[float, int, str]:
     return position, variant != "paper", variant
 
 
-def _read(path: Path) -> Record | None:
+def read(path: Path) -> Record | None:
+    """The run in a directory; None when it has not begun, LabError when its files are of another form."""
     config = runs.read_config(path)
     metrics = runs.read_metrics(path)
     if config is None or not metrics or config.experiment not in paper.EXPERIMENTS:
         return None
-    if "baseline" not in metrics[0]:
-        raise LabError(f"{path / 'metrics.jsonl'} does not begin with the first evaluation.")
-    return Record(
-        path,
-        config,
-        metrics,
-        runs.read_json(path / "result.json"),
-        runs.read_json(path / "figure.json"),
-        runs.read_json(path / "environment.json") or {},
-    )
+    _check_metrics(path / "metrics.jsonl", metrics)
+    result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
+    if result is not None:
+        _check_result(path / "result.json", result)
+    figure = runs.read_json(path / "figure.json")
+    if figure is not None:
+        _check_figure(path / "figure.json", figure)
+    environment = runs.read_json(path / "environment.json")
+    if result is not None:
+        state = "finished"
+    elif runs.is_alive(path):
+        state = "running"
+    else:
+        state = "stopped" if failure is None else "failed"
+    message = failure.get("message", "") if isinstance(failure, dict) and state == "failed" else ""
+    known = environment if isinstance(environment, dict) else {}
+    return Record(path, config, metrics, result, figure, known, state, str(message))
+
+
+# A report reads what others wrote: a file of another form is one sentence, not a traceback in the middle of a table.
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_metrics(file: Path, lines: list[Any]) -> None:
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or not all(map(_is_number, line.values())) or not {"step", "seconds"} <= {*line}:
+            raise LabError(f"{file}, line {number}, should be an object of numbers with step and seconds.")
+    if not {"baseline", "last_step"} <= {*lines[0]} or not {"test_loss", "valid_loss"} & {*lines[0]}:
+        raise LabError(f"{file} does not begin with the first evaluation.")
+
+
+def _check_result(file: Path, result: Any) -> None:
+    numbers = ("step", "total_seconds", "parameters", "hidden_to_hidden_parameters")
+    if not isinstance(result, dict) or not all(_is_number(result.get(name)) for name in numbers):
+        raise LabError(f"{file} should be an object with the numbers {', '.join(numbers)}.")
+    final = result.get("final")
+    if not isinstance(final, dict) or not final or not all(map(_is_number, final.values())):
+        raise LabError(f"{file} should have the final scores as an object of numbers.")
+
+
+def _check_figure(file: Path, figure: Any) -> None:
+    if not isinstance(figure, dict):
+        raise LabError(f"{file} should be an object.")
+    if "gate_share" in figure:
+        shares, noise = figure["gate_share"], figure.get("noise")
+        rows = isinstance(shares, list) and isinstance(noise, list) and len(shares) == len(noise) > 0
+        means = [figure.get(name) for name in ("gate_threshold", "gate_share_brackets")]
+        on_noise = figure.get("gate_share_noise")  # None for a sequence without noise
+        if not rows or not all(map(_is_number, [*shares, *means, 0 if on_noise is None else on_noise])):
+            raise LabError(f"{file} should have gate_share and noise of one length, and their means.")
+    if "spectrum_truth" in figure:
+        frames = [figure["spectrum_truth"], figure.get("spectrum_prediction")]
+        scales = (figure.get(name) for name in ("spectrum_seconds_a_frame", "spectrum_highest_hertz"))
+        try:
+            shapes = {np.asarray(values, dtype=float).shape for values in frames}
+        except (TypeError, ValueError):
+            shapes = set()
+        if len(shapes) != 1 or len(shapes.pop()) != 2 or not all(map(_is_number, scales)):
+            raise LabError(f"{file} should have two spectra of one shape, and their scales.")

@@ -116,6 +116,9 @@ class ShortestPathProblem(Problem):
         logits, targets = self._logits(network, batch)
         return cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=_NO_OUTPUT), carry
 
+    def weight(self, batch: Graphs) -> float:
+        return int((batch.targets != _NO_OUTPUT).sum())
+
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
         """Loss over the outputs; accuracy of single outputs (end symbols too) and of whole paths."""
         logits, targets = self._logits(network, self._sets[split])

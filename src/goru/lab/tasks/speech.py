@@ -154,6 +154,9 @@ class SpeechProblem(Problem):
         """Mean squared error over the frames that count."""
         return self._squares(network, batch) / (int(batch.lengths.sum()) * BINS), carry
 
+    def weight(self, batch: Frames) -> float:
+        return int(batch.lengths.sum())
+
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
         squares = count = 0.0
         for rows in in_order(self.frames(split).lengths, _EVALUATION_BATCH):

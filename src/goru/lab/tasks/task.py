@@ -63,11 +63,21 @@ class Problem(ABC):
 
     @abstractmethod
     def batch(self, step: int) -> Any:
-        """The training batch of a step: a function of the seed and the step, of nothing that came before."""
+        """The training batch of a step: a function of the seed and the step, of nothing that came before.
+
+        A named tuple; its tensors have their rows as only or as second dimension: (B) or (T, B, ...).
+        """
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: Any, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The loss to minimise, and the state to carry into the next step (empty for most tasks)."""
+
+    def weight(self, batch: Any) -> float:
+        """How many terms the mean in `loss` has, up to a factor: by it, losses of parts of a batch are averaged.
+
+        The number of rows, where every row has as many.
+        """
+        return count_rows(batch)
 
     @abstractmethod
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
@@ -88,6 +98,20 @@ class Problem(ABC):
     def figure(self, network: nn.Module) -> dict[str, Any] | None:
         """What the figures need from the trained network beyond its scores, as JSON."""
         return None
+
+
+def count_rows(batch: Any) -> int:
+    """The rows of a batch, a named tuple of tensors: (B), or (T, B) and more dimensions."""
+    shape = next(part.shape for part in batch if isinstance(part, Tensor))
+    return shape[0] if len(shape) == 1 else shape[1]
+
+
+def take_rows(batch: Any, rows: slice) -> Any:
+    """Some rows of a batch or of a list of states; what is no tensor stays as it is."""
+    parts = [
+        part if not isinstance(part, Tensor) else part[rows] if part.dim() == 1 else part[:, rows] for part in batch
+    ]
+    return parts if isinstance(batch, list) else type(batch)(*parts)
 
 
 def stream(seed: int, split: str, step: int = 0) -> np.random.Generator:

@@ -1,0 +1,152 @@
+"""What the whole reproduction costs on the machine of the runs, and what it would cost with the authors' code.
+
+Ours is the working time of the runs, and for what is still missing an estimate: the time of a step as measured
+by `goru bench`, for as many steps as a run may take (some will stop earlier). Theirs is an extrapolation from the
+step times in `published`: milliseconds for one time step = a + b x batch x units x mesh layers, a and b by least
+squares, one pair for each cell. Three GORU shapes are known, and the law meets each within one percent; for EURNN
+there are just two, so nothing checks it. It counts the layer alone: head, optimiser and evaluations are free.
+GRU and LSTM are TensorFlow's own there and were not timed, so the comparison leaves them out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from goru.lab import paper, published
+from goru.lab.config import RunConfig
+from goru.lab.report.records import Group, Record
+from goru.lab.report.tables import Table
+from goru.lab.tasks.babi import Babi
+from goru.lab.tasks.parenthesis import Parenthesis
+from goru.lab.tasks.penn_treebank import PennTreebank
+from goru.lab.tasks.recall import RecallTask
+
+CORES = 2
+"""Of the reference machine: ours runs that many trainings at a time, the authors' code one with all of them."""
+TIME_STEPS = {"shortest_path": 80.0, "speech": 222.9}
+"""Time steps of a training batch, padding included; means over an epoch."""
+BABI_TIME_STEPS = (
+    *(46.3, 130.1, 434.5, 24.0, 185.2, 58.7, 83.8, 82.8, 50.9, 56.1),
+    *(51.5, 59.7, 58.5, 76.9, 51.0, 47.0, 33.8, 70.9, 52.0, 44.2),
+)
+"""The same of the twenty tasks: story, question, and the one step of the third network."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds that one run has taken, will still take (estimate), and would take the authors' code."""
+
+    finished: bool
+    spent: float
+    left: float
+    authors: float | None
+
+
+def mesh_layers(config: RunConfig) -> int:
+    """Layers of 2x2 rotations in a run's mesh."""
+    layer = config.layer
+    return math.ceil(math.log2(layer.hidden_size)) if layer.mesh == "fft" else layer.capacity or 2
+
+
+@cache
+def authors_law(cell: str) -> tuple[float, float]:
+    """a and b of the law for a cell: milliseconds of a time step, and of one more row, unit and mesh layer."""
+    known: Mapping[tuple[int, int, int, int], float]
+    known = {"goru": published.GORU_STEP_MS, "eurnn": published.EURNN_STEP_MS}[cell]
+    size = [batch * units * layers for _, batch, units, layers in known]
+    slope, start = np.polyfit(size, [ms / shape[0] for shape, ms in known.items()], 1)
+    return float(start), float(slope)
+
+
+def authors_step_seconds(config: RunConfig) -> float | None:
+    """A training step of the authors' code, extrapolated; None for the cells that are not theirs."""
+    if config.layer.cell not in ("goru", "eurnn"):
+        return None
+    steps = _time_steps(config)
+    start, slope = authors_law(config.layer.cell)
+    return steps * (start + slope * config.batch * config.layer.hidden_size * mesh_layers(config)) / 1000
+
+
+def _time_steps(config: RunConfig) -> float:
+    task = config.task
+    if isinstance(task, (RecallTask, Parenthesis, PennTreebank)):
+        return task.length
+    return BABI_TIME_STEPS[task.number - 1] if isinstance(task, Babi) else TIME_STEPS[config.experiment]
+
+
+def _cost(config: RunConfig, record: Record | None) -> Cost:
+    one = paper.EXPERIMENTS[config.experiment]
+    all_steps = record.last_step if record else config.steps or config.epochs * one.steps_per_epoch
+    steps = record.step if record and record.finished else all_steps
+    spent = record.seconds * config.threads if record else 0.0
+    missing = steps - (record.step if record else 0)
+    theirs = authors_step_seconds(config)
+    return Cost(
+        record is not None and record.finished,
+        spent,
+        missing * one.step_seconds.get(config.model, 0.0),
+        None if theirs is None else steps * theirs,
+    )
+
+
+def _costs(groups: list[Group]) -> dict[str, list[Cost]]:
+    """By experiment: every full-size run that was found, and every missing one of the first seed."""
+    found = {
+        (r.config.experiment, r.config.variant, r.config.model, r.config.seed): r
+        for group in groups
+        if not group.kind
+        for r in group.records
+    }
+    wanted = {(c.experiment, c.variant, c.model, c.seed): c for c in paper.grid()}
+    wanted |= {key: record.config for key, record in found.items()}
+    costs: dict[str, list[Cost]] = {}
+    for key, config in wanted.items():
+        costs.setdefault(config.experiment, []).append(_cost(config, found.get(key)))
+    return costs if found else {}
+
+
+def table(groups: list[Group]) -> Table | None:
+    """One row an experiment; None where there are no full-size runs."""
+    costs = _costs(groups)
+    if not costs:
+        return None
+    headings = (
+        "experiment",
+        "runs finished",
+        "core hours spent",
+        "still missing (estimate)",
+        f"hours on {CORES} cores",
+        "of which GORU and EURNN",
+        "the authors' code (extrapolation)",
+        "times as long",
+    )
+
+    def row(name: str, some: list[Cost]) -> tuple[str, ...]:
+        spent, left = sum(c.spent for c in some), sum(c.left for c in some)
+        comparable = [c for c in some if c.authors is not None]
+        ours = sum(c.spent + c.left for c in comparable) / CORES
+        theirs = sum(c.authors or 0.0 for c in comparable)
+        return (
+            name,
+            f"{sum(c.finished for c in some)} of {len(some)}",
+            _hours(spent),
+            _hours(left) if left else "",
+            _hours((spent + left) / CORES),
+            _hours(ours),
+            _hours(theirs),
+            f"{theirs / ours:.1f}" if ours else "",
+        )
+
+    rows = [row(paper.EXPERIMENTS[name].title, some) for name, some in costs.items()]
+    rows.append(row("all", [cost for some in costs.values() for cost in some]))
+    return Table("cost", "What the reproduction costs", "", headings, tuple(rows))
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:.1f}" if hours >= 0.095 else f"{hours:.2f}"

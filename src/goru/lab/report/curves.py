@@ -1,0 +1,175 @@
+"""What the figures show, as numbers: one source for the drawn figures and for those of the page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from goru.lab import paper
+from goru.lab.report.records import Curve, Group, Record
+
+# Distinct also for colour-blind readers (Okabe and Ito), by day and by night; a model has one colour everywhere, and
+# a pattern of dashes where it is a variant of another.
+COLOURS = {
+    "goru": "#d55e00",
+    "goru-june2017": "#e69f00",
+    "eurnn-real": "#56b4e9",
+    "eurnn-complex": "#0072b2",
+    "gru": "#009e73",
+    "lstm": "#cc79a7",
+    "goru-no-reset": "#e69f00",
+    "goru-no-update": "#8c8c8c",
+}
+OTHER_COLOUR = "#8c8c8c"
+DASHES = {
+    "goru-june2017": (6, 2),
+    "eurnn-complex": (5, 2),
+    "goru-no-reset": (2, 2),
+    "goru-no-update": (6, 2, 1, 2),
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """The held-out loss of a model along training: mean, lowest and highest over its runs."""
+
+    model: str
+    runs: int
+    steps: np.ndarray
+    seconds: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def title(self) -> str:
+        return paper.title(self.model)
+
+    @property
+    def colour(self) -> str:
+        return COLOURS.get(self.model, OTHER_COLOUR)
+
+    @property
+    def dash(self) -> tuple[int, ...]:
+        return DASHES.get(self.model, ())
+
+
+def series(group: Group) -> list[Series]:
+    """One for each model, over the runs that the tables show."""
+    return [_series(model, [record.test for record in group.shown(model)]) for model in group.models]
+
+
+def _series(model: str, curves: list[Curve]) -> Series:
+    """At the evaluations that all runs have reached."""
+    count = min(len(curve.steps) for curve in curves)
+    values = np.array([curve.losses[:count] for curve in curves], dtype=float)
+    steps, seconds = (
+        np.array([along[:count] for along in some], dtype=float).mean(0)
+        for some in ([curve.steps for curve in curves], [curve.seconds for curve in curves])
+    )
+    return Series(model, len(curves), steps, seconds, values.mean(0), values.min(0), values.max(0))
+
+
+def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
+    """The range of losses to draw: what is of interest, some of every curve, not the height of the start."""
+    one = paper.EXPERIMENTS[group.experiment]
+    finite = [s.mean[np.isfinite(s.mean)] for s in shown]
+    known = [values for values in finite if len(values)]
+    if not known:
+        return 0.0, 1.6 * group.baseline
+    lowest, highest = min(float(v.min()) for v in known), max(float(v.max()) for v in known)
+    if one.log_loss:
+        return 0.8 * max(lowest, 1e-9), 1.2 * max(highest, group.baseline)
+    if group.records[0].config.eval_every:
+        return 0.0, max(1.6 * group.baseline, 1.15 * max(float(v.min()) for v in known))
+    early = max(float(v[min(len(v) - 1, max(1, len(v) // 10))]) for v in known)
+    pad = 0.06 * (early - lowest) or 0.06 * early
+    return lowest - pad, early + pad
+
+
+def held_out(group: Group) -> str:
+    """Which loss is drawn."""
+    return "validation loss" if group.records[0].config.eval_every == 0 else "test loss"
+
+
+def figure_title(group: Group) -> str:
+    """The experiment, its data and the variant."""
+    one = paper.EXPERIMENTS[group.experiment]
+    data = group.records[0].config.task.data_title
+    return f"{one.title}: {data} ({group.variant})" if data and not one.in_parts else group.title
+
+
+def with_gates(group: Group) -> dict[str, Record]:
+    """The first run with recorded gates of each model."""
+    found: dict[str, Record] = {}
+    for record in group.records:
+        if record.figure and "gate_share" in record.figure:
+            found.setdefault(record.config.model, record)
+    return found
+
+
+def with_spectrum(group: Group) -> Record | None:
+    """The run whose spectrum is drawn: GORU's, or the first that has one."""
+    found = [record for record in group.records if record.figure and "spectrum_truth" in record.figure]
+    return next((record for record in found if record.config.model == "goru"), found[0] if found else None)
+
+
+def losses_for_page(group: Group) -> dict[str, Any]:
+    """The curves of a group as JSON."""
+    shown = series(group)
+    return {
+        "kind": "losses",
+        "title": figure_title(group),
+        "loss": held_out(group),
+        "baseline": _number(group.baseline),
+        "log": paper.EXPERIMENTS[group.experiment].log_loss,
+        "limits": [_number(value) for value in limits(group, shown)],
+        "series": [
+            {
+                "name": s.title,
+                "colour": s.colour,
+                "dash": " ".join(map(str, s.dash)),
+                "runs": s.runs,
+                "steps": _numbers(s.steps),
+                "minutes": _numbers(s.seconds / 60),
+                "mean": _numbers(s.mean),
+                **({"low": _numbers(s.low), "high": _numbers(s.high)} if s.runs > 1 else {}),
+            }
+            for s in shown
+        ],
+    }
+
+
+def gates_for_page(group: Group) -> dict[str, Any] | None:
+    """The gates of a group as JSON; a model whose sequence has another noise is left out."""
+    found = with_gates(group)
+    figures = {model: record.figure for model, record in found.items() if record.figure}
+    if not figures:
+        return None
+    first = next(iter(figures.values()))
+    return {
+        "kind": "gates",
+        "threshold": first["gate_threshold"],
+        "noise": [int(bool(value)) for value in first["noise"]],
+        "series": [
+            {
+                "name": paper.title(model),
+                "colour": COLOURS.get(model, OTHER_COLOUR),
+                "share": [_number(value) for value in figure["gate_share"]],
+            }
+            for model, figure in figures.items()
+            if figure["noise"] == first["noise"]
+        ],
+    }
+
+
+def _numbers(values: np.ndarray) -> list[float | None]:
+    return [_number(value) for value in values.tolist()]
+
+
+def _number(value: float) -> float | None:
+    """Five figures are enough to draw; what is not finite is a gap."""
+    return float(f"{value:.5g}") if math.isfinite(value) else None

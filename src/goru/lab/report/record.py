@@ -1,0 +1,122 @@
+"""The record of a reproduction: a folder of runs like any other, small enough to be committed.
+
+It has no checkpoints and no locks; of the training losses some are kept, of the evaluations all, so that every
+table, figure and verdict is what it was. Where the runs were made is told without names of hosts and folders.
+Beside the runs stand a README and an overview figure, made from the record alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from goru.lab import runs
+from goru.lab.errors import LabError
+from goru.lab.report import curves, summary
+from goru.lab.report.records import Record, load, read
+
+TRAINING_LINES = 40
+"""Lines with a training loss that are kept of a run."""
+_ENVIRONMENT = ("versions", "processor", "cores", "threads", "engine", "cpu_capability")
+"""What is kept of where a run was made."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What was put into a record."""
+
+    written: int
+    kept: int
+    """Finished runs of the record that were not replaced by unfinished ones."""
+    problems: list[str]
+
+
+def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
+    """Put the runs in `source` into the record `out`, but for the small versions, and renew what is made from it.
+
+    Runs of the record that are not in `source` stay. With `readme`, its section of results is renewed too.
+    """
+    groups, problems = load(source)
+    chosen = [(group, record) for group in groups if group.kind != "quick" for record in group.records]
+    if not chosen:
+        raise LabError(f"there are no full-size runs to record in {source}; start some: goru reproduce")
+    written = kept = 0
+    try:
+        if source.resolve() != out.resolve():
+            drawn = {record.path for group, _ in chosen if (record := curves.with_spectrum(group))}
+            for _, record in chosen:
+                if _is_better(record.config.directory(out), record):
+                    kept += 1
+                else:
+                    _write_run(record, source, out, with_spectrum=record.path in drawn)
+                    written += 1
+        for name, content in summary.files(out).items():
+            runs._replace(out / name, content)
+        if readme is not None:
+            runs._replace(readme, summary.in_readme(readme, out).encode())
+    except OSError as error:
+        raise LabError(f"cannot write the record to {out}: {error.strerror or error}.") from None
+    return Recorded(written, kept, problems)
+
+
+def _is_better(directory: Path, record: Record) -> bool:
+    """Whether the record holds the run of a configuration finished that is not finished here."""
+    if record.finished or not (directory / "result.json").exists():
+        return False
+    there = read(directory)
+    return there is not None and there.finished and there.config == record.config
+
+
+def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> None:
+    directory = record.config.directory(out)
+    directory.mkdir(parents=True, exist_ok=True)
+    figure = _thin_figure(record.figure or {}, with_spectrum)
+    message = record.message.replace(f"{source}/", "").replace(f"{source.resolve()}/", "")
+    files = {
+        "config.json": record.config.to_json(),
+        "environment.json": _json(_without_names(record.environment)),
+        "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in thin(record.metrics)),
+        "figure.json": json.dumps(figure, separators=(",", ":")) + "\n" if figure else None,
+        "failure.json": _json({"message": message}) if record.state == "failed" else None,
+        "result.json": _json(record.result) if record.result else None,  # last: with it a run is finished
+    }
+    for name, content in files.items():
+        if content is None:
+            (directory / name).unlink(missing_ok=True)
+        else:
+            runs._replace(directory / name, content.encode())
+
+
+def thin(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first line, the last, every evaluation, and evenly chosen lines between; numbers with six figures."""
+    training = [k for k, line in enumerate(lines) if "loss" in line]
+    apart = max(1, -(-len(training) // TRAINING_LINES))
+    chosen = set(training[apart - 1 :: apart]) | {0, len(lines) - 1}
+    chosen |= {k for k, line in enumerate(lines) if "loss" not in line}
+    return [{name: _short(value) for name, value in lines[k].items()} for k in sorted(chosen)]
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _thin_figure(figure: dict[str, Any], with_spectrum: bool) -> dict[str, Any]:
+    """The gates whole; the spectrum, which is large, of the one run that is drawn."""
+    kept = {name: value for name, value in figure.items() if with_spectrum or not name.startswith("spectrum_")}
+    return {name: [_short(v) for v in value] if isinstance(value, list) else value for name, value in kept.items()}
+
+
+def _without_names(environment: dict[str, Any]) -> dict[str, Any]:
+    attempts = environment.get("attempts")
+    starts = [
+        {name: attempt[name] for name in ("start_time", "from_step") if name in attempt}
+        for attempt in (attempts if isinstance(attempts, list) else [])
+        if isinstance(attempt, dict)
+    ]
+    return {name: environment[name] for name in _ENVIRONMENT if name in environment} | {"attempts": starts}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1) + "\n"

@@ -1,0 +1,147 @@
+"""GORU with its rotations applied directly, and calls that go past torch's dispatcher."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import goru
+from goru.kernels import native, operators, reference
+from goru.rotations import Mesh
+from tests.kernels.native_cases import Case, goru_arguments, relative
+
+pytestmark = pytest.mark.skipif(
+    native.unavailable_reason() is not None, reason=f"no native kernels: {native.unavailable_reason()}"
+)
+
+MESHES = [
+    Mesh(kind, size, capacity)
+    for size in (1, 2, 3, 5, 8, 16, 17, 33, 70)
+    for kind, capacity in (("fft", None), ("tunable", 1), ("tunable", 2), ("tunable", 3), ("tunable", size))
+    if capacity is None or capacity <= size
+]
+
+
+def arguments_of(case: Case, mesh: Mesh) -> tuple[list[Any], Tensor | None]:
+    """As goru_arguments, with the angles of a mesh in place of U."""
+    arguments, lengths = goru_arguments(case)
+    generator = torch.Generator().manual_seed(case.seed + 5)
+    angles = torch.randn(mesh.num_angles, dtype=case.dtype, generator=generator)
+    return [*arguments[:5], angles.requires_grad_()], lengths
+
+
+def difference(case: Case, mesh: Mesh) -> float:
+    """Results and all gradients against the reference with U built by autograd's own path."""
+    (*others, angles), lengths = arguments_of(case, mesh)
+    switches = (case.reset, case.update, case.reverse)
+    expected = reference.goru(*others, mesh.matrix(angles), lengths, *switches)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(case.seed + 1)
+    grads = [torch.randn(e.shape, dtype=e.dtype, generator=generator) for e in expected]
+    leaves = [a for a in (*others, angles) if a is not None and a.numel()]
+    expected_grads = torch.autograd.grad(expected, leaves, grads)
+    rest = ("native", mesh.kind, mesh.capacity)
+    ours = operators.goru(*others, angles, lengths, *switches, True, *rest)[:2]  # type: ignore[arg-type]
+    our_grads = torch.autograd.grad(ours, leaves, grads)
+    with torch.no_grad():
+        plain = operators.goru(*others, angles, lengths, *switches, False, *rest)[:2]  # type: ignore[arg-type]
+    return max(map(relative, [*ours, *plain, *our_grads], [*expected, *expected, *expected_grads]))
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=lambda m: f"{m.kind}-{m.size}-{m.capacity}")
+def test_rotations_equal_the_reference(mesh: Mesh) -> None:
+    wrong = []
+    for number, (reset, update, bias, ragged, reverse) in enumerate(itertools.product((True, False), repeat=5)):
+        for dtype in (torch.float64, torch.float32):
+            steps, batch = ((4, 7), (1, 3), (2, 4), (9, 1))[number % 4]  # with packed weights and without
+            case = Case(steps, batch, 3, mesh.size, reset, update, bias, ragged, reverse, dtype, number)
+            if not difference(case, mesh) <= case.tolerance:
+                wrong.append(case)
+    assert not wrong
+
+
+def test_rotations_do_not_depend_on_the_number_of_threads() -> None:
+    mesh = Mesh("fft", 48)
+    arguments, _ = arguments_of(Case(30, 37, 5, 48, dtype=torch.float32), mesh)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            output, h_n, _ = operators.goru(*arguments, None, True, True, False, True, "native")  # type: ignore[arg-type]
+            results.append([output, *torch.autograd.grad(output.square().sum() + h_n.sum(), arguments)])  # type: ignore[arg-type]
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_torch_checks_the_operator_with_angles() -> None:
+    for mesh in (Mesh("fft", 8), Mesh("tunable", 8, 2)):
+        arguments, lengths = arguments_of(Case(ragged=True), mesh)
+        rest = (lengths, True, True, False, True, "native", mesh.kind, mesh.capacity)
+        torch.library.opcheck(operators.goru, (*arguments, *rest))
+
+
+def test_manual_takes_angles_too() -> None:
+    mesh = Mesh("tunable", 8, 3)
+    arguments, _ = arguments_of(Case(), mesh)
+    switches = (None, True, True, False, True)
+    results = []
+    for backend in ("manual", "native"):
+        output, _, _ = operators.goru(*arguments, *switches, backend, mesh.kind, mesh.capacity)  # type: ignore[arg-type]
+        results.append([output, *torch.autograd.grad(output.square().sum(), arguments)])  # type: ignore[arg-type]
+    assert max(map(relative, *results)) < 1e-12
+
+
+@pytest.mark.parametrize("kind", [goru.GORU, goru.EURNN])
+def test_a_call_past_the_dispatcher_gives_the_same(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = kind(3, 16, backend="native")
+    x = torch.randn(5, 2, 3, requires_grad=True)
+    results = []
+    for plain in (True, False):
+        monkeypatch.setattr(operators, "unwatched", lambda *tensors, plain=plain: plain)
+        output, h_n = layer(x)
+        assert ("Plain" in type(output.grad_fn).__name__) == plain
+        grads = torch.autograd.grad(output.sum() + h_n.abs().sum(), [x, *layer.parameters()])
+        with torch.no_grad():
+            results.append([output, h_n, *grads, *layer(x)])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_what_others_want_to_see_goes_through_the_dispatcher() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    x = torch.randn(5, 2, 3)
+    assert operators.unwatched(x, None, torch.nn.Parameter(x))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not operators.unwatched(x)
+    with FakeTensorMode() as mode:
+        assert not operators.unwatched(x)
+        fake = mode.from_tensor(x)
+    assert not operators.unwatched(fake)
+    assert not operators.unwatched(x.to("meta"))
+    seen = []
+    torch.func.vmap(lambda row: seen.append(operators.unwatched(row)) or row)(x)
+    assert seen == [False]
+
+
+def test_second_derivatives_are_refused_in_one_sentence_past_the_dispatcher() -> None:
+    layer = goru.GORU(3, 8, backend="native")
+    x = torch.randn(4, 2, 3, requires_grad=True)
+    (grad,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"differentiates once.*backend='reference'"):
+        grad.sum().backward()
+
+
+def test_a_few_rows_need_no_packed_weights() -> None:
+    """The same rows in a batch large enough for packing: the same states up to the order of summation."""
+    layer = goru.GORU(5, 37, backend="native", dtype=torch.float64)
+    x, h = torch.randn(1, 40, 5, dtype=torch.float64), torch.randn(1, 40, 37, dtype=torch.float64)
+    with torch.no_grad():
+        together, _ = layer(x, h)
+        for first in range(0, 40, 8):
+            few, _ = layer(x[:, first : first + 8], h[:, first : first + 8])
+            assert relative(few, together[:, first : first + 8]) < 1e-14

@@ -1,0 +1,236 @@
+"""The page in a real browser, from a plain file: it opens without errors, asks for nothing, and its figures answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from goru.lab import paper, report
+from tests.lab import test_report as synthetic
+from tests.lab import test_report_on_data as on_data
+
+CHROMIUM = os.environ.get("GORU_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (Debian: apt install chromium)")
+
+CURVES = {"goru": [2.0, 0.9, 0.4, 0.05], "gru": [2.0, 1.1, 1.0, 0.98]}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A report with a figure of every kind, two variants, two seeds, and runs that have not ended."""
+    folder = tmp_path_factory.mktemp("page")
+    for experiment in ("copying", "denoise", "parenthesis"):
+        for k, model in enumerate(paper.SYNTHETIC_MODELS):
+            for seed in (0, 1):
+                curve = [value * (1 + 0.1 * seed) for value in CURVES.get(model, [2.0, 0.8, 0.7 - k / 20, 0.6])]
+                gates = synthetic.gate_figure(0.9, 0.2 + k / 20) if experiment == "parenthesis" else None
+                synthetic.write_run(folder, experiment, model, curve, seed=seed, figure=gates)
+    synthetic.write_run(folder, "denoise", "goru", [2.0, 0.5], variant="lr0.001", finished=False)
+    for task in (1, 2):
+        on_data.write_run(folder, "babi", "goru", f"task{task:02}", {"test_accuracy": 0.5})
+    frames = [[float(f + t) for f in range(5)] for t in range(7)]
+    spectrum = {
+        "spectrum_truth": frames,
+        "spectrum_prediction": frames[::-1],
+        "spectrum_seconds_a_frame": 0.016,
+        "spectrum_highest_hertz": 4000.0,
+    }
+    on_data.write_run(folder, "speech", "goru", "paper", {"test_loss": 0.7}, figure=spectrum)
+    return report.write(folder, folder / "report").page.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The page, open; at the end, that nothing went wrong in it and that it asked for nothing but itself."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    told: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: told.append(message.text))  # a request that the policy forbids is told here too
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    yield page
+    assert told == []
+    assert [url for url in asked if not url.startswith("data:")] == [address]
+    page.close()
+
+
+def figure(page: Page, name: str):
+    return page.locator(f'figure[data-figure="{name}"]')
+
+
+def test_every_figure_shows(page: Page) -> None:
+    figures = page.locator("figure[data-figure]")
+    assert figures.count() == 7  # losses of copying, twice denoise, parenthesis, speech; gates; a spectrum
+    for k in range(figures.count()):
+        one = figures.nth(k)
+        live = "live" in (one.get_attribute("class") or "")
+        picture = one.locator("svg").first if live else one.locator("img")
+        box = picture.bounding_box()
+        assert box is not None
+        assert box["width"] > 300
+        assert box["height"] > 100
+        if live:
+            drawn = one.locator("path.curve, path.bars")
+            assert drawn.count() > 0
+            assert all(len(d or "") > 20 for d in drawn.evaluate_all("all => all.map(p => p.getAttribute('d'))"))
+            expect(one.locator("img")).to_be_hidden()
+        else:
+            assert picture.evaluate("image => image.naturalWidth") > 100
+
+
+def test_a_model_is_switched_off_and_on(page: Page) -> None:
+    copying = figure(page, "copying-paper")
+    gru = copying.get_by_role("button", name=re.compile(r"^GRU"))
+    curve = copying.locator('path.curve[data-series="GRU"]')
+    expect(curve).to_have_count(1)
+    expect(gru).to_have_attribute("aria-pressed", "true")
+    gru.click()
+    expect(curve).to_have_count(0)
+    expect(gru).to_have_attribute("aria-pressed", "false")
+    expect(copying.locator("path.curve")).to_have_count(len(paper.SYNTHETIC_MODELS) - 1)
+    assert copying.locator("path.band").count() == len(paper.SYNTHETIC_MODELS) - 1
+    expect(figure(page, "denoise-paper").locator('path.curve[data-series="GRU"]')).to_have_count(1)
+    gru.press("Enter")
+    expect(curve).to_have_count(1)
+
+
+def test_values_under_the_pointer_and_by_keys(page: Page) -> None:
+    copying = figure(page, "copying-paper")
+    chart, value = copying.locator("svg[tabindex]"), copying.locator(".legend button").first
+    expect(value.locator("output")).to_have_text("0.0525")  # at rest: the end, mean of two seeds
+    chart.hover(position={"x": 60, "y": 100})
+    expect(copying.locator(".readout")).to_contain_text("At iteration 0")
+    expect(value.locator("output")).to_have_text("2.1")
+    page.mouse.move(0, 0)
+    chart.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(copying.locator(".readout")).to_contain_text("At iteration 200: GORU 0.42")
+    page.keyboard.press("ArrowLeft")
+    expect(copying.locator(".readout")).to_contain_text("At iteration 100")
+    expect(copying.locator("circle").first).to_be_attached()
+    page.keyboard.press("Escape")
+    expect(copying.locator("circle")).to_have_count(0)
+
+
+def axis_labels(chart) -> list[str]:
+    return chart.locator("text").all_text_contents()
+
+
+def test_zoom(page: Page) -> None:
+    copying = figure(page, "copying-paper")
+    chart = copying.locator("svg[tabindex]")
+    whole = axis_labels(chart)
+    copying.get_by_role("button", name="Zoom in").click()
+    assert axis_labels(chart) != whole
+    copying.get_by_role("button", name="Show all").click()
+    assert axis_labels(chart) == whole
+    chart.focus()
+    page.keyboard.press("+")
+    assert axis_labels(chart) != whole
+    page.keyboard.press("0")
+    assert axis_labels(chart) == whole
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 200, box["y"] + 80)  # a box drawn with the mouse
+    page.mouse.down()
+    page.mouse.move(box["x"] + 400, box["y"] + 200, steps=4)
+    page.mouse.up()
+    dragged = axis_labels(chart)
+    assert dragged != whole
+    assert "300" not in dragged  # the end is out of sight
+    for _ in range(12):
+        page.mouse.wheel(0, 100)  # the chart has the focus: the wheel zooms out
+    expect(chart.get_by_text("300", exact=True)).to_be_visible()
+
+
+def test_axes(page: Page) -> None:
+    parenthesis, copying = figure(page, "parenthesis-paper"), figure(page, "copying-paper")
+    expect(parenthesis.get_by_role("button", name="Logarithmic")).to_have_attribute("aria-pressed", "true")
+    expect(copying.get_by_role("button", name="Logarithmic")).to_have_attribute("aria-pressed", "false")
+    path = copying.locator('path.curve[data-series="GORU"]').get_attribute("d")
+    copying.get_by_role("button", name="Logarithmic").click()
+    assert copying.locator('path.curve[data-series="GORU"]').get_attribute("d") != path
+    copying.get_by_role("button", name="minutes").click()
+    expect(copying.get_by_text("minutes of training")).to_be_visible()
+
+
+def test_the_gates_are_scrubbed_along_time(page: Page) -> None:
+    gates = figure(page, "parenthesis-paper-gates")
+    slider, readout = gates.get_by_role("slider"), gates.locator(".readout")
+    expect(readout).to_have_text(re.compile(r"^Step 0, noise: GORU 90% · .*GRU 90%"))
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    expect(readout).to_have_text(re.compile(r"^Step 1, a bracket: GORU 20% · .*GRU 40%"))
+    before = gates.locator(".now").get_attribute("x")
+    slider.fill("30")
+    expect(readout).to_contain_text("Step 30, noise")
+    assert gates.locator(".now").get_attribute("x") != before
+    expect(gates.locator("path.bars")).to_have_count(len(paper.SYNTHETIC_MODELS))
+
+
+def test_light_and_dark(page: Page) -> None:
+    def colour() -> str:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    page.emulate_media(color_scheme="light")
+    light = colour()
+    page.emulate_media(color_scheme="dark")
+    dark = colour()
+    assert light != dark
+    page.get_by_role("button", name="Change to light colours").click()
+    assert colour() == light
+    page.get_by_role("button", name="Change to dark colours").click()
+    assert colour() == dark
+
+
+def test_by_keyboard_alone(page: Page) -> None:
+    """Tab reaches the links, the charts, the switches of the models, and shows where it is."""
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate(
+                "[document.activeElement.tagName, document.activeElement.closest('figure')?.dataset.figure ?? '',"
+                " getComputedStyle(document.activeElement).outlineStyle]"
+            )
+        )
+    assert all(outline != "none" for _, _, outline in reached)
+    kinds = [(tag.lower(), name) for tag, name, _ in reached]
+    assert kinds.index(("svg", "copying-paper")) > kinds.index(("a", ""))
+    assert kinds.count(("button", "copying-paper")) == 5 + len(paper.SYNTHETIC_MODELS)
+
+
+def test_telephone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    expect(figure(page, "copying-paper").locator("svg[tabindex]")).to_be_visible()
+    box = figure(page, "copying-paper").locator("svg[tabindex]").bounding_box()
+    assert box is not None
+    assert box["width"] <= 390
+
+
+def test_without_a_script_the_still_figures_show(browser: Browser, address: str) -> None:
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(address)
+    images = page.locator("figure img")
+    assert images.count() == 7
+    for k in range(images.count()):
+        expect(images.nth(k)).to_be_visible()
+    page.context.close()

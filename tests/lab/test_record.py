@@ -1,0 +1,171 @@
+"""The record: small, without names of machines, and the same report can be drawn from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from goru.lab import paper, runs
+from goru.lab.errors import LabError
+from goru.lab.report import claims, record, sections, summary
+from goru.lab.report.records import load
+from tests.lab.small import goru
+from tests.lab.test_report import HALFWAY, SOLVED, STUCK, gate_figure, write_run
+from tests.lab.test_report_on_data import write_run as write_run_on_data
+
+ENVIRONMENT = {
+    "versions": {"torch": "2.13.0"},
+    "processor": "a processor",
+    "cores": 2,
+    "platform": "Linux-on-somewhere",
+    "host": "secret-host",
+    "attempts": [{"start_time": 1.0, "from_step": 0, "host": "secret-host"}],
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Runs as they are on a machine: checkpoints, locks, hosts, long curves."""
+    folder = tmp_path / "runs"
+    for model, curve in {"goru": SOLVED, "gru": STUCK, "lstm": HALFWAY}.items():
+        directory = write_run(folder, "copying", model, curve, seed=0)
+        (directory / "checkpoint.safetensors").write_bytes(b"0" * 1000)
+        (directory / "lock").touch()
+        (directory / "environment.json").write_text(json.dumps(ENVIRONMENT))
+    write_run(folder, "parenthesis", "gru", SOLVED, figure=gate_figure(0.9, 1 / 3))
+    write_run(folder, "copying", "goru", SOLVED, variant="quick")
+    failed = write_run(folder, "denoise", "goru", STUCK, finished=False)
+    (failed / "failure.json").write_text(json.dumps({"message": f"the loss became nan in {failed}"}))
+    spectrum = {
+        "spectrum_truth": [[1.0, 2.0]],
+        "spectrum_prediction": [[2.0, 1.0]],
+        "spectrum_seconds_a_frame": 0.016,
+        "spectrum_highest_hertz": 4000.0,
+    }
+    for model in ("goru", "gru"):
+        write_run_on_data(folder, "speech", model, "paper", {"test_loss": 0.7}, figure=spectrum)
+    return folder
+
+
+def verdicts(folder: Path) -> list[claims.Verdict]:
+    return claims.judge_all([group for group in load(folder)[0] if not group.kind])
+
+
+def test_the_same_report_from_the_record(source: Path, tmp_path: Path) -> None:
+    recorded = record.write(source, tmp_path / "results")
+    assert (recorded.written, recorded.kept, recorded.problems) == (7, 0, [])
+    assert verdicts(tmp_path / "results") == verdicts(source)
+
+    def tables(folder: Path) -> dict[str, object]:
+        groups = [group for group in load(folder)[0] if not group.kind]
+        return {table.name: table.rows for section in sections.make(groups, []) for table in section.tables}
+
+    assert tables(tmp_path / "results") == tables(source)
+
+
+def test_what_stays_behind(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    record.write(source, out)
+    assert not [
+        path for path in out.rglob("*") if path.name in ("lock", "checkpoint.safetensors") or "tmp" in path.name
+    ]
+    assert not (out / "copying" / "quick").exists()
+    everything = "".join(path.read_text() for path in out.rglob("*") if path.is_file())
+    assert "secret-host" not in everything
+    assert "on-somewhere" not in everything
+    assert str(tmp_path) not in everything
+    assert "the loss became nan in denoise/paper/goru/seed0" in everything
+    assert (out / "speech/paper/goru/seed0/figure.json").exists()  # the spectrum that is drawn
+    assert not (out / "speech/paper/gru/seed0/figure.json").exists()
+    assert json.loads((out / "parenthesis/paper/gru/seed0/figure.json").read_text())["gate_share"][1] == 0.333333
+
+
+def test_thinning_keeps_every_evaluation() -> None:
+    lines: list[dict[str, float]] = [{"step": 0, "last_step": 10_000, "baseline": 1.0, "test_loss": 2.0, "seconds": 0}]
+    for step in range(20, 10_001, 20):
+        lines.append({"step": step, "loss": 1 / 3 + step, "seconds": step / 7, "steps_per_s": 7.0})
+        if step % 100 == 0:
+            lines.append({"step": step, "test_loss": 1 / step, "seconds": step / 7})
+    thinned = record.thin(lines)
+    assert [line["step"] for line in thinned if "test_loss" in line] == [0, *range(100, 10_001, 100)]
+    assert 20 <= sum("loss" in line for line in thinned) <= record.TRAINING_LINES
+    assert thinned[0] == lines[0]
+    assert thinned[-1]["step"] == 10_000
+    assert thinned[2]["test_loss"] == pytest.approx(1 / 200, rel=1e-5)
+    assert record.thin(thinned) == thinned
+    unfinished = lines[:-1]
+    assert record.thin(unfinished)[-1]["step"] == unfinished[-1]["step"]
+
+
+def test_again_it_updates(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    record.write(source, out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    record.write(source, out)
+    record.write(out, out)  # from itself: only what is made from it
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    write_run(source, "copying", "eurnn-real", SOLVED)
+    record.write(source, out)
+    assert (out / "copying/paper/eurnn-real/seed0/result.json").exists()
+    assert "EURNN (real)" in (out / "README.md").read_text()
+    gru = paper.experiment("copying").config("gru").directory(source)
+    (gru / "result.json").unlink()  # begun anew: what is finished in the record stays
+    (gru / "metrics.jsonl").write_text((gru / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
+    assert record.write(source, out).kept == 1
+    assert (out / "copying/paper/gru/seed0/result.json").exists()
+
+
+def test_a_run_that_is_no_longer_finished_elsewhere(source: Path, tmp_path: Path) -> None:
+    """Another configuration takes the place of a finished run even before it has ended."""
+    out = tmp_path / "results"
+    record.write(source, out)
+    gru = paper.experiment("copying").config("gru").directory(source)
+    (gru / "result.json").unlink()
+    (gru / "config.json").write_text((gru / "config.json").read_text().replace('"steps": 10000', '"steps": 20000'))
+    assert record.write(source, out).kept == 0
+    assert not (out / "copying/paper/gru/seed0/result.json").exists()
+
+
+def test_readme(source: Path, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{summary.BEGIN}\nold\n{summary.END}\nafter\n")
+    record.write(source, tmp_path / "results", readme)
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith(f"{summary.END}\nafter\n")
+    assert "old" not in text
+    assert "(results/overview.svg)" in text
+    assert "| Copying memory task | test loss, % of the baseline | 5.0 (solved) | 99.0 (at the baseline) |" in text
+    assert "| Denoise task | test loss, % of the baseline | 99.0† (solved) |" in text
+    assert "| C1 | GORU is the only gated unit" in text
+    record.write(source, tmp_path / "results", readme)
+    assert readme.read_text() == text
+    readme.write_text("no such lines\n")
+    with pytest.raises(LabError, match="should have the lines"):
+        record.write(source, tmp_path / "results", readme)
+
+
+def test_nothing_to_record(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "copying", "goru", SOLVED, variant="quick")
+    with pytest.raises(LabError, match="no full-size runs"):
+        record.write(tmp_path / "runs", tmp_path / "results")
+
+
+def test_nowhere_to_write(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LabError, match="cannot write the record"):
+        record.write(source, tmp_path / "file")
+
+
+def test_from_the_command_line(source: Path, tmp_path: Path) -> None:
+    done = goru("record", "--runs", str(source), "--out", str(tmp_path / "results"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "7 runs recorded" in done.stdout
+    assert len(runs.find(tmp_path / "results")) == 7
+    failed = goru("record", "--runs", str(tmp_path / "nothing"))
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("goru: there are no full-size runs")
+    assert os.linesep not in failed.stderr.strip()
