@@ -62,13 +62,13 @@ def test_numbers_too_small_to_be_normal() -> None:
         for i in (0, 1):
             arguments[i].mul_(1e-40)  # type: ignore[union-attr]
         found, _, _ = operators.goru(*arguments, None, True, True, False, False, "native")  # type: ignore[arg-type]
-        assert found.abs().max() < 1e-30
+        assert torch.equal(found, torch.zeros_like(found))  # taken as 0, which is what keeps them from being slow
         assert torch.tensor(1e-40) * 1 > 0  # the caller's own arithmetic still has them
 
 
 @pytest.mark.parametrize("kind", LAYERS)
 def test_numbers_too_small_to_be_normal_are_not_slow(kind: str) -> None:
-    """At most twice as slow, in processor time and the best of several; without care they are ten times slower."""
+    """At most twice as slow, in processor time, the best of several; on some processors they are far slower."""
     layer = LAYERS[kind]()
     inputs = {
         scale: torch.randn(100, 16, 4, generator=torch.Generator().manual_seed(0)) * scale for scale in (1, 1e-38)

@@ -12,7 +12,7 @@ from torch import Tensor
 import goru
 from goru.kernels import native, operators, reference
 from goru.rotations import Mesh
-from tests.kernels.native_cases import Case, goru_arguments, relative
+from tests.kernels.native_cases import Case, difference, goru_arguments, relative, same_without_saving
 
 pytestmark = pytest.mark.skipif(
     native.unavailable_reason() is not None, reason=f"no native kernels: {native.unavailable_reason()}"
@@ -34,21 +34,17 @@ def arguments_of(case: Case, mesh: Mesh) -> tuple[list[Any], Tensor | None]:
     return [*arguments[:5], angles.requires_grad_()], lengths
 
 
-def difference(case: Case, mesh: Mesh) -> float:
+def rotations_difference(case: Case, mesh: Mesh) -> float:
     """Results and all gradients against the reference with U built by autograd's own path."""
-    (*others, angles), lengths = arguments_of(case, mesh)
+    arguments, lengths = arguments_of(case, mesh)
     switches = (case.reset, case.update, case.reverse)
-    expected = reference.goru(*others, mesh.matrix(angles), lengths, *switches)  # type: ignore[arg-type]
-    generator = torch.Generator().manual_seed(case.seed + 1)
-    grads = [torch.randn(e.shape, dtype=e.dtype, generator=generator) for e in expected]
-    leaves = [a for a in (*others, angles) if a is not None and a.numel()]
-    expected_grads = torch.autograd.grad(expected, leaves, grads)
-    rest = ("native", mesh.kind, mesh.capacity)
-    ours = operators.goru(*others, angles, lengths, *switches, True, *rest)[:2]  # type: ignore[arg-type]
-    our_grads = torch.autograd.grad(ours, leaves, grads)
-    with torch.no_grad():
-        plain = operators.goru(*others, angles, lengths, *switches, False, *rest)[:2]  # type: ignore[arg-type]
-    return max(map(relative, [*ours, *plain, *our_grads], [*expected, *expected, *expected_grads]))
+    return difference(
+        lambda *a: reference.goru(*a[:5], mesh.matrix(a[5]), lengths, *switches),  # type: ignore[call-arg]
+        lambda *a: same_without_saving(operators.goru, *a, lengths, *switches, rest=(mesh.kind, mesh.capacity)),
+        arguments,
+        arguments,
+        bias=4,
+    )
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda m: f"{m.kind}-{m.size}-{m.capacity}")
@@ -58,7 +54,7 @@ def test_rotations_equal_the_reference(mesh: Mesh) -> None:
         for dtype in (torch.float64, torch.float32):
             steps, batch = ((4, 7), (1, 3), (2, 4), (9, 1))[number % 4]  # with packed weights and without
             case = Case(steps, batch, 3, mesh.size, reset, update, bias, ragged, reverse, dtype, number)
-            if not difference(case, mesh) <= case.tolerance:
+            if not rotations_difference(case, mesh) <= case.tolerance:
                 wrong.append(case)
     assert not wrong
 

@@ -1,7 +1,7 @@
 // The complex EURNN recurrence  h_t = modReLU(U h_{t-1} + W_x x_t, b)  with U as a matrix.
 //
 // A complex row is two real ones, [part][Hp]: real parts, then imaginary parts, each filled up to whole panels with
-// zeros. U is a real matrix of four blocks, packed so that a tile gives both parts of the same units:
+// zeros. U is then a real matrix of four blocks:
 //
 //   forward, U               Re: [Re U, -Im U]      Im: [Im U, Re U]
 //   backward, (conj U)^T     Re: [Re U^T, Im U^T]   Im: [-Im U^T, Re U^T]
@@ -19,19 +19,22 @@ namespace {
 template <class T>
 int64_t dense_pack_size(int64_t inputs, int64_t hidden) {
   const int64_t HP = panels<T>(hidden);
-  return HP * (2 * HP * W<T> + inputs) * 2 * W<T>;
+  return 2 * HP * (2 * HP * W<T> + inputs) * W<T>;
 }
 
-// blocks: (2 parts of the result, 2 parts of the state, H, H); weight: (2 H, I), or null.
+// blocks: (2 parts of the result, 2 parts of the state, H, H); weight: (2 H, I), or null with I = 0. For each panel of
+// either part 2 Hp rows for the state, then I rows for the input.
 template <class T>
 void dense_pack(const T* blocks, const T* weight, int64_t I, int64_t H, T* out) {
-  const int64_t Hp = panels<T>(H) * W<T>, panel = (2 * Hp + I) * 2 * W<T>;
+  const int64_t HP = panels<T>(H), Hp = HP * W<T>, panel = (2 * Hp + I) * W<T>;
   memset(out, 0, sizeof(T) * dense_pack_size<T>(I, H));
-  for (int g = 0; g < 2; ++g) {
-    for (int part = 0; part < 2; ++part)
-      pack_units(blocks + (2 * g + part) * H * H, H, H, H, 2, g, out + part * Hp * 2 * W<T>, panel);
-    if (weight) pack_units(weight + g * H * I, I, H, I, 2, g, out + 2 * Hp * 2 * W<T>, panel);
-  }
+  for (int64_t g = 0; g < 2; ++g)
+    for (int64_t u = 0; u < H; ++u) {
+      T* to = out + (g * HP + u / W<T>) * panel + u % W<T>;
+      for (int64_t part = 0; part < 2; ++part)
+        for (int64_t k = 0; k < H; ++k) to[(part * Hp + k) * W<T>] = blocks[((2 * g + part) * H + u) * H + k];
+      for (int64_t i = 0; i < I; ++i) to[(2 * Hp + i) * W<T>] = weight[(g * H + u) * I + i];
+    }
 }
 
 template <class T>
@@ -90,15 +93,14 @@ struct Dense {
       input[r] = x + t * s.x_step + row * s.x_row;
       to[r] = saved_at(t, row);
     }
-    const int64_t size = (2 * Hp + I) * 2 * W<T>;
-    sweep_rows<T, MR, 2>(before, W<T>, packed, size, 2 * Hp, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {
+    const int64_t size = (2 * Hp + I) * W<T>;
+    sweep_rows<T, MR>(before, W<T>, packed, size, 2 * Hp, begin, end, [&](int64_t p, auto count, Vec<T>* acc) {
       constexpr int NU = decltype(count)::value;
-      Vec<T> from_x[MR * NU * 2];
-      tile<T, MR, NU, 2>(input, W<T>, packed + p * size + 2 * Hp * 2 * W<T>, size, I, from_x);
+      tile<T, MR, NU>(input, W<T>, packed + p * size + 2 * Hp * W<T>, size, I, acc, true);
       for (int r = 0; r < MR; ++r)
-        for (int i = 0; i < 2 * NU; ++i) {
-          const int64_t u = (p + i / 2) * W<T>;
-          store(to[r] + (i % 2) * H + u, acc[r * 2 * NU + i] + from_x[r * 2 * NU + i], H - u);
+        for (int i = 0; i < NU; ++i) {
+          const int64_t part = p + i >= HP, u = (p + i - part * HP) * W<T>;
+          store(to[r] + part * H + u, acc[r * NU + i], H - u);
         }
     });
   }
@@ -124,11 +126,10 @@ struct Dense {
     for (int r = 0; r < MR; ++r)
       left[r] = gradients + (from + first + r) * W<T>, to[r] = state + row_at(s, first + r) * 2 * Hp;
     const int64_t K = 2 * Hp;
-    sweep_rows<T, MR, 2>(left, panel, packed, K * 2 * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {
+    sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {
       constexpr int NU = decltype(count)::value;
       for (int r = 0; r < MR; ++r)
-        for (int i = 0; i < 2 * NU; ++i)
-          store(to[r] + (i % 2) * Hp + (p + i / 2) * W<T>, acc[r * 2 * NU + i]);
+        for (int i = 0; i < NU; ++i) store(to[r] + (p + i) * W<T>, acc[r * NU + i]);
     });
   }
 
@@ -167,33 +168,21 @@ struct Dense {
       out[r] = (T*)d.grad_x + (t * s.batch + row_at(s, first + r)) * I;
     }
     const int64_t K = 2 * Hp;
-    sweep_rows<T, MR, 1>(left, panel, (const T*)d.packed_input, K * W<T>, K, 0, panels<T>(I),
-                         [&](int64_t p, auto count, const Vec<T>* acc) {
-                           constexpr int NU = decltype(count)::value;
-                           for (int r = 0; r < MR; ++r)
-                             for (int u = 0; u < NU; ++u)
-                               store(out[r] + (p + u) * W<T>, acc[r * NU + u], I - (p + u) * W<T>);
-                         });
-  }
-
-  // Calls body(first row, Count<rows>, first panel, last panel) for the rows of `mine` that are active: panel by panel,
-  // and inside it all rows, so that the weights of a panel are fetched once a step.
-  template <class Body>
-  void by_panels(const Blocks& mine, int64_t active, Body&& body) const {
-    const int64_t group = panels_at_once<kRows, 2>();
-    for (int64_t p = 0; p < HP; p += group)
-      for (int64_t i = 0; i < mine.count; ++i)
-        by_rows(rows_of(mine.block(i), active), [&](int64_t offset, auto count) {
-          body(mine.block(i) * kRows + offset, count, p, p + group < HP ? p + group : HP);
-        });
+    const T* weights = (const T*)d.packed_input;
+    const int64_t all = panels<T>(I);
+    sweep_rows<T, MR>(left, panel, weights, K * W<T>, K, 0, all, [&](int64_t p, auto count, const Vec<T>* acc) {
+      constexpr int NU = decltype(count)::value;
+      for (int r = 0; r < MR; ++r)
+        for (int u = 0; u < NU; ++u) store(out[r] + (p + u) * W<T>, acc[r * NU + u], I - (p + u) * W<T>);
+    });
   }
 
   void forward(int index, int threads) const {
     const Blocks mine(s, index, threads);
     for (int64_t step = s.first; step < s.last; ++step) {
       const int64_t t = time_of(s, step), active = active_at(s, t);
-      by_panels(mine, active, [&](int64_t first, auto count, int64_t begin, int64_t end) {
-        arrive<decltype(count)::value>(t, first, begin, end);
+      each_panel<T>(2 * HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t begin, int64_t end) {
+        arrive<decltype(count)::value>(t, block * kRows + offset, begin, end);
       });
       for (int64_t i = 0; i < mine.count; ++i)
         for (int64_t j = mine.block(i) * kRows; j < (mine.block(i) + 1) * kRows && j < s.batch; ++j) {
@@ -220,8 +209,8 @@ struct Dense {
         for (int64_t j = block * kRows + n; j < (block + 1) * kRows && j < s.batch; ++j)
           memset((T*)d.grad_x + (t * s.batch + row_at(s, j)) * I, 0, sizeof(T) * I);
       }
-      by_panels(mine, active, [&](int64_t first, auto count, int64_t begin, int64_t end) {
-        leave<decltype(count)::value>(first, place, begin, end);
+      each_panel<T>(2 * HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t begin, int64_t end) {
+        leave<decltype(count)::value>(block * kRows + offset, place, begin, end);
       });
     }
   }
