@@ -358,7 +358,7 @@ def test_the_settings_of_the_engine_go_with_a_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("GORU_BACKEND", "nonsense")
     config = small("copying", "goru", steps=2)
     with engine_ray._mark(tmp_path) as mark:
-        told = worker.carry_out(config.to_json(), str(tmp_path), str(mark), 30.0, settings, {}, 3, 0.0)
+        told = worker.carry_out(config.to_json(), str(tmp_path), "", str(mark), 30.0, settings, {}, 0.0)
         assert list(told) == [socket.gethostname(), (0, "the process ended with exit code 0.")]
     assert not mark.exists()
 
