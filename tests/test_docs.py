@@ -127,8 +127,8 @@ def accepted(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=name)
 def test_commands_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in commands(page):
-        words = [EXAMPLES.get(word, word) for word in shlex.split(command)]
-        if "goru" in words:  # python -m goru, torchrun ... -m goru, VARIABLE=value goru
+        words = [EXAMPLES.get(word, word) for word in shlex.split(command.replace(" goru.lab ", " goru "))]
+        if "goru" in words:  # python -m goru, torchrun ... -m goru.lab, VARIABLE=value goru
             words = words[words.index("goru") :]
         try:
             if words[0] == "goru":

@@ -76,7 +76,8 @@ def test_results_are_those_of_the_record() -> None:
     """Table, verdicts and picture are what `make results` makes of results/, to the byte."""
     from goru.lab.report import summary
 
-    assert summary.in_readme(ROOT / "README.md", ROOT / "results") == README, "run: make results RUNS=results"
+    now = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert summary.in_readme(ROOT / "README.md", ROOT / "results") == now, "run: make results RUNS=results"
     for name, content in summary.files(ROOT / "results").items():
         assert (ROOT / "results" / name).read_bytes() == content, f"{name}: run make results RUNS=results"
 

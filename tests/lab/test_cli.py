@@ -184,7 +184,7 @@ def test_reproduce_runs_a_grid_and_writes_the_report(tmp_path: Path, monkeypatch
     assert "GRU" in page
     assert "LSTM" in page
     before = outcome(shrunk[1].directory(Path("runs")))
-    monkeypatch.setattr("goru.lab.engine._Worker", None)  # nothing may be started
+    monkeypatch.setattr("goru.lab.engine.Worker", None)  # nothing may be started
     assert main(["reproduce", "copying", "--runs", "runs"]) == 0
     assert outcome(shrunk[1].directory(Path("runs"))) == before
 

@@ -347,6 +347,22 @@ def test_a_machine_that_does_not_share_the_folder(tmp_path: Path) -> None:
         )
 
 
+def test_the_settings_of_the_engine_go_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of the machine that carries it out: by them data are found and arithmetic is set."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GORU_DATA", f"here{os.pathsep}/there")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    settings = engine_ray._settings()
+    assert settings["GORU_DATA"] == f"{tmp_path}/here{os.pathsep}/there"
+    assert settings["OMP_NUM_THREADS"] == "3"
+    monkeypatch.setenv("GORU_BACKEND", "nonsense")
+    config = small("copying", "goru", steps=2)
+    with engine_ray._mark(tmp_path) as mark:
+        told = worker.carry_out(config.to_json(), str(tmp_path), "", str(mark), 30.0, settings, {}, 0.0)
+        assert list(told) == [socket.gethostname(), (0, "the process ended with exit code 0.")]
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

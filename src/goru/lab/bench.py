@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,37 +22,50 @@ WARM_UP = 2
 def time_step(config: RunConfig, steps: int, threads: int) -> dict[str, Any]:
     """Median seconds of making a batch and of learning from it (forward, loss, backward, optimiser).
 
-    `cpu_seconds` is the processor's time for a step: what the step costs also when others share the machine.
+    `cpu_seconds` is the processor's time for a step, of which the shares are taken: what a step costs also when
+    others share the machine.
     """
     training = Training(dataclasses.replace(config, threads=threads))
-    data, model = [], []
-    cpu = 0.0
+    seconds, cpu = [], []
     for step in range(WARM_UP + steps):
-        if step == WARM_UP:
-            cpu = time.process_time()
-        start = time.perf_counter()
+        clocks = [_clocks()]
         batch = training.problem.batch(step)
-        made = time.perf_counter()
+        clocks.append(_clocks())
         training.learn(batch)
-        data.append(made - start)
-        model.append(time.perf_counter() - made)
-    cpu_seconds = (time.process_time() - cpu) / steps
-    data_seconds, model_seconds = median(data[WARM_UP:]), median(model[WARM_UP:])
-    step_seconds = data_seconds + model_seconds
+        clocks.append(_clocks())
+        wall, processor_time = zip(*clocks, strict=True)
+        seconds.append(_parts(wall))
+        cpu.append(_parts(processor_time))
+    data_seconds, model_seconds = (median(part) for part in zip(*seconds[WARM_UP:], strict=True))
+    data_cpu, model_cpu = (sum(part) / steps for part in zip(*cpu[WARM_UP:], strict=True))
+    step_seconds, cpu_seconds = data_seconds + model_seconds, data_cpu + model_cpu
+    per_epoch = training.problem.steps_per_epoch
     return {
         "experiment": config.experiment,
         "model": config.model,
+        "hidden_size": config.layer.hidden_size,
         "threads": threads,
         "batch": config.batch,
         "data_seconds": data_seconds,
         "model_seconds": model_seconds,
         "step_seconds": step_seconds,
         "cpu_seconds": cpu_seconds,
-        "steps_per_epoch": training.problem.steps_per_epoch,
-        "epoch_seconds": step_seconds * training.problem.steps_per_epoch if training.problem.steps_per_epoch else None,
-        "data_share": data_seconds / step_seconds,
-        "model_share": model_seconds / step_seconds,
+        "steps_per_epoch": per_epoch,
+        "epoch_seconds": step_seconds * per_epoch if per_epoch else None,
+        "epoch_cpu_seconds": cpu_seconds * per_epoch if per_epoch else None,
+        "data_share": data_cpu / cpu_seconds,
+        "model_share": model_cpu / cpu_seconds,
     }
+
+
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _parts(marks: Sequence[float]) -> tuple[float, float]:
+    """Data and model, from the three marks of a step."""
+    start, made, learnt = marks
+    return made - start, learnt - made
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from goru.lab import worker
 from goru.lab.engine import Job
-from goru.lab.errors import LabError, RunBusyError, UsageError
+from goru.lab.errors import LabError, UsageError
 from goru.lab.runs import read_json
 
 INSTALL = 'pip install "goru[ray]"'
@@ -86,8 +86,8 @@ def run_on_ray(
                 max_retries=retries,
             )
             reference = reserved.remote(
-                job.config.to_json(), str(runs), str(mark), checkpoint_seconds, _settings(), versions,
-                RunBusyError.exit_code, busy_seconds,
+                job.config.to_json(), str(runs), str(job.config.directory(runs) / "lock"), str(mark),
+                checkpoint_seconds, _settings(), versions, busy_seconds,
             )  # fmt: skip
             pending[reference] = job
         try:

@@ -34,7 +34,7 @@ class Experiment:
     claims: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
     step_seconds: dict[str, float] = field(default_factory=dict)
-    """Processor seconds of a training step with one thread, by `goru bench` on a shared machine (AVX-512).
+    """Processor seconds of a training step with one thread, as `goru bench` counts them, on a shared machine (AVX2).
 
     Of an experiment in parts: its first part's.
     """

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from goru.lab.config import RunConfig, flat, from_json
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
+from goru.lab.worker import held
 
 CHECKPOINT_FORMAT = "goru.lab.checkpoint/1"
 LOCK_PATIENCE = 0.5
@@ -271,17 +272,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def is_alive(path: Path) -> bool:
     """Whether a process holds the run."""
-    try:
-        lock = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return held(str(path / "lock"))
 
 
 def find(runs: Path) -> list[Path]:

@@ -80,38 +80,36 @@ class Worker:
 def carry_out(
     config: str,
     runs: str,
+    lock: str,
     mark: str,
     seconds: float,
     settings: Mapping[str, str],
     versions: Mapping[str, str],
-    busy: int,
     patience: float,
 ) -> Iterator[Any]:
     """A run on whatever machine this is: yields the host when it starts, exit code and last words when it ends.
 
-    `mark` is a file beside the runs that the engine holds locked, `busy` the exit code of a run that another
-    process holds. The process before may still be dying, or its file server may not know yet that its machine is
-    gone: such a run is tried again for `patience` seconds.
+    `lock` is the run's own, `mark` a file beside the runs that the engine holds locked. A process that worked on
+    the run before may still be dying, or its file server may not know yet that its machine is gone: the lock is
+    waited for, up to `patience` seconds.
     """
     yield socket.gethostname()
     script, problem = ready(mark, versions)
     if problem:
         yield 1, problem
         return
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     deadline = time.monotonic() + patience
-    ended = None
-    while ended is None or (ended[0] == busy and time.monotonic() < deadline):
-        if ended is not None:
-            time.sleep(1.0)
-        worker = Worker(script, config, runs, "ray", seconds, {**environment, **settings})
-        try:
-            while (ended := worker.ended()) is None:
-                time.sleep(POLL_SECONDS)
-        except BaseException:  # cancelled: KeyboardInterrupt
-            worker.process.terminate()
-            worker.end_by(time.monotonic() + STOP_SECONDS)
-            raise
+    while held(lock) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    worker = Worker(script, config, runs, "ray", seconds, {**environment, **settings})
+    try:
+        while (ended := worker.ended()) is None:
+            time.sleep(POLL_SECONDS)
+    except BaseException:  # cancelled: KeyboardInterrupt
+        worker.process.terminate()
+        worker.end_by(time.monotonic() + STOP_SECONDS)
+        raise
     if ended[0] < 0:
         os.kill(os.getpid(), signal.SIGKILL)  # killed from outside: the cluster counts it, and tries elsewhere
     yield ended
@@ -127,18 +125,25 @@ def ready(mark: str, versions: Mapping[str, str]) -> tuple[str, str]:
         found = version(name)
         if found != wanted:
             return "", f"{here} has {name} {found}, this machine {wanted}; install the same version on all machines."
+    if not held(mark):
+        folder = os.path.dirname(mark)
+        return "", f"{here} does not share {folder} and its locks; take a folder that all machines mount at one path."
+    return os.path.join(os.path.dirname(package.origin), "lab", "worker.py"), ""
+
+
+def held(path: str) -> bool:
+    """Whether a process holds the lock of a file; nobody holds one that is not there."""
     try:
-        lock = os.open(mark, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return os.path.join(os.path.dirname(package.origin), "lab", "worker.py"), ""
-        finally:
-            os.close(lock)
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        pass
-    folder = os.path.dirname(mark)
-    return "", f"{here} does not share {folder} and its locks; take a folder that all machines mount at one path."
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def version(package: str) -> str:

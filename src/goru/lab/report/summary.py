@@ -9,7 +9,7 @@ from statistics import fmean
 
 from goru.lab import paper, published
 from goru.lab.errors import LabError
-from goru.lab.report import claims, comparisons, costs, figures, stories, tables
+from goru.lab.report import claims, comparisons, figures, stories, tables
 from goru.lab.report.page import MARKS, judged
 from goru.lab.report.records import Group, load
 from goru.lab.report.sections import machine
@@ -150,7 +150,6 @@ def _readme(groups: list[Group]) -> str:
         for group in groups
         for model, some in group.models.items()
     ]
-    cost = costs.table(groups)
     parts = [
         "# The record of the reproduction\n",
         "A folder of runs without checkpoints and with thinned curves. `goru report --runs results` draws every figure"
@@ -163,9 +162,6 @@ def _readme(groups: list[Group]) -> str:
         "## What is in it\n",
         tables.markdown_rows(("experiment", "setting", "model", "seeds", "runs finished", "not finished"), rows, True),
     ]
-    if cost:
-        parts += ["## What it costs\n", tables.markdown_rows(cost.headings, cost.rows)]
-        parts.append((costs.__doc__ or "").partition("\n\n")[2])
     return "\n".join(parts)
 
 

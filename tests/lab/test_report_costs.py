@@ -1,0 +1,77 @@
+"""The cost of the reproduction: what was spent, what is estimated, what is extrapolated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from goru.lab import paper, published
+from goru.lab.report import costs
+from goru.lab.report.records import load
+from tests.lab.test_report import SOLVED, write_run
+
+
+def law(cell: str, shape: tuple[int, int, int, int]) -> float:
+    start, slope = costs.authors_law(cell)
+    steps, batch, units, layers = shape
+    return steps * (start + slope * batch * units * layers)
+
+
+def test_the_law_meets_what_was_measured() -> None:
+    for shape, milliseconds in published.GORU_STEP_MS.items():
+        assert law("goru", shape) == pytest.approx(milliseconds, rel=0.01)
+    for shape, milliseconds in published.EURNN_STEP_MS.items():
+        assert law("eurnn", shape) == pytest.approx(milliseconds, rel=1e-9)  # two points, a line through both
+
+
+def test_authors_steps() -> None:
+    copying = paper.experiment("copying")
+    assert costs.authors_step_seconds(copying.config("goru")) == pytest.approx(0.723, rel=0.01)
+    assert costs.authors_step_seconds(copying.config("eurnn-complex")) == pytest.approx(1.263)
+    assert costs.authors_step_seconds(copying.config("gru")) is None
+    assert costs.authors_step_seconds(paper.experiment("penn_treebank").config("goru")) == pytest.approx(
+        0.192, rel=0.01
+    )
+    short, long = (paper.experiment("babi").config("goru", f"task{k:02}") for k in (4, 3))
+    assert (costs.authors_step_seconds(long) or 0) / (costs.authors_step_seconds(short) or 1) == pytest.approx(
+        434.5 / 24
+    )
+    for config in paper.grid():
+        assert (costs.authors_step_seconds(config) is None) == (config.layer.cell in ("gru", "lstm"))
+
+
+def rows(folder: Path) -> dict[str, dict[str, str]]:
+    table = costs.table(load(folder)[0])
+    assert table is not None
+    return {row[0]: dict(zip(table.headings, row, strict=True)) for row in table.rows}
+
+
+def test_spent_and_missing(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru", SOLVED)  # six seconds
+    one = paper.experiment("copying")
+    found = rows(tmp_path)[one.title]
+    missing = sum(10_000 * seconds for model, seconds in one.step_seconds.items() if model != "goru") / 3600
+    assert found["runs finished"] == "1 of 6"
+    assert found["core hours spent"] == "0.00"
+    assert found["still missing (estimate)"] == f"{missing:.1f}"
+    assert found["hours on 2 cores"] == f"{(missing + 6 / 3600) / 2:.1f}"
+    everything = rows(tmp_path)["all"]
+    assert everything["runs finished"] == f"1 of {len(paper.grid())}"
+
+
+def test_a_run_counts_its_own_steps(tmp_path: Path) -> None:
+    """Finished, it is 200 steps of the authors' code; stopped, as many as it was to have."""
+    write_run(tmp_path / "a", "copying", "goru", SOLVED)
+    write_run(tmp_path / "b", "copying", "goru", [*SOLVED, 0.04], finished=False)
+    per_step = costs.authors_step_seconds(paper.experiment("copying").config("goru"))
+    for folder, steps, spent in (("a", 200, 6.0), ("b", 300, 6.0)):
+        (group,), _ = load(tmp_path / folder)
+        cost = costs._cost(group.records[0].config, group.records[0])
+        assert cost.authors == pytest.approx(steps * (per_step or 0))
+        assert (cost.spent, cost.left) == (spent, 0.0)
+
+
+def test_the_small_version_has_no_cost_table(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru", SOLVED, variant="quick")
+    assert costs.table(load(tmp_path)[0]) is None
