@@ -12,11 +12,11 @@ test: .venv/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
-	$(RUN) -m pytest -n auto --dist loadgroup -m "not soak"
+	$(RUN) -m pytest -n auto -m "not soak"
 
 # Many kills, long fuzzing, full-size runs: an hour or more.
 soak: .venv/installed
-	$(RUN) -m pytest -n auto --dist loadgroup -m soak
+	$(RUN) -m pytest -n auto -m soak
 
 bench: .venv/installed
 	$(RUN) -m benchmarks

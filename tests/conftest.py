@@ -3,8 +3,29 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import pytest
 import torch
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+TOGETHER = ("tests/lab/test_ray.py", "tests/lab/test_distributed.py")
+"""Files whose tests share something costly: a cluster, a pair of processes."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each test to the next free process, but all of such a file to one.
+
+    The plugin's own way (`--dist loadgroup`) does not work in the versions of constraints.txt.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file in TOGETHER else nodeid
+
+    return Scheduler(config, log)

@@ -33,7 +33,6 @@ from tests.lab.test_kills import BIG, wait_for
 os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 ray: Any = pytest.importorskip("ray")
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
     # Ray closes its pipes and files when the interpreter gets to them.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
