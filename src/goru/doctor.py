@@ -67,7 +67,11 @@ def _versions() -> Iterator[str]:
     except metadata.PackageNotFoundError:
         version = "not installed"
     yield f"goru {version}, torch {torch.__version__}, Python {platform.python_version()}"
-    yield f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads of {os.cpu_count()} processors"
+    threads = torch.get_num_threads()
+    yield (
+        f"{platform.system()} {platform.machine()}, {threads} thread{'s' if threads > 1 else ''} on "
+        f"{os.cpu_count()} processors"
+    )
 
 
 def _native() -> Iterator[str]:
@@ -105,9 +109,9 @@ def self_test() -> Iterator[Check]:
                 return
             for reverse in (False, True):
                 way = "reverse" if reverse else "forward"
-                yield Check(f"{backend} {name} GORU {way}", _goru(backend, dtype, reverse), allowed)
                 for dense in (False, True):
                     by = "with U" if dense else "by rotations"
+                    yield Check(f"{backend} {name} GORU {by} {way}", _goru(backend, dtype, reverse, dense), allowed)
                     yield Check(f"{backend} {name} EURNN {by} {way}", _eurnn(backend, dtype, reverse, dense), allowed)
 
 
@@ -137,7 +141,7 @@ def _mesh(backend: str, dtype: torch.dtype) -> float:
     return worst
 
 
-def _goru(backend: str, dtype: torch.dtype, reverse: bool) -> float:
+def _goru(backend: str, dtype: torch.dtype, reverse: bool, dense: bool) -> float:
     _generator.manual_seed(2)
     T, B, I, H = 9, 5, 3, 19
     lengths = torch.tensor([9, 1, 4, 9, 7])
@@ -146,10 +150,14 @@ def _goru(backend: str, dtype: torch.dtype, reverse: bool) -> float:
     bias = -_draw(3 * H, dtype=dtype, scale=0.1).detach().abs()  # b_h <= 0: modReLU without its jump at 0
     bias.requires_grad_()
     mesh = Mesh("fft", H)
-    u = mesh.matrix(_draw(mesh.num_angles, dtype=dtype).detach()).requires_grad_()
-    arguments = (x, h0, weight_ih, weight_hh, bias, u)
-    ours = operators.goru(*arguments, lengths, True, True, reverse, True, backend)[:2]
-    expected = reference.goru(*arguments, lengths, True, True, reverse)
+    transition = _draw(mesh.num_angles, dtype=dtype)
+    if dense:
+        transition = mesh.matrix(transition.detach()).requires_grad_()
+    arguments = (x, h0, weight_ih, weight_hh, bias, transition)
+    spec = (True, True, reverse, True, backend, mesh.kind, mesh.capacity)
+    ours = operators.goru(*arguments, lengths, *spec)[:2]
+    u = transition if dense else mesh.matrix(transition)
+    expected = reference.goru(*arguments[:-1], u, lengths, True, True, reverse)
     return _difference(list(ours), list(expected), list(arguments))
 
 
