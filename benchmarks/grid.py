@@ -258,7 +258,8 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
     """The tables of the page by the names of their places."""
     return {
         "machine": f"Measured on {measured['processor']}, {measured['cores']} cores, torch {measured['torch']}, "
-        f"load {measured['load']:.1f} before the start.",
+        f"load {measured['load']:.1f} before the start."
+        + (" **The machine was not idle: the times are too long, the counts hold.**" if measured["load"] > 0.5 else ""),
         "short runs": table(measured["short_runs"]),
         "one training": table(measured["one_training"]),
         "calls": table(measured["calls"]),
@@ -271,8 +272,8 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
 def renew(page: str, measured: dict[str, Any]) -> str:
     """The page with its tables as they should be."""
     for name, content in tables(measured).items():
-        place = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        page, found = place.subn(lambda m, content=content: m[1] + content + m[2], page)
+        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        page, found = place.subn(lambda m, content=content: m[1] + content + "\n" + m[2], page)
         assert found == 1, f"the page should have one place <!-- {name} -->"
     return page
 

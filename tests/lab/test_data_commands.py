@@ -153,6 +153,15 @@ def test_a_run_of_a_part_gets_its_name() -> None:
     assert config.variant == "task01"
     assert babi.variant_of(config) == "task05"
     assert babi.variant_of(override(config, {"batch": 7})) is None
+    # Changed in other ways too, it is still that part; what is not known stays under its own name.
+    changed = override(config, {"optimizer.lr": 0.01})
+    assert babi.name_for(changed, babi.config("gru")) == "task05+lr0.01"
+    assert babi.name_for(config, babi.config("gru")) == "task05"
+    mine = override(changed, {"variant": "mine"})
+    assert babi.name_for(mine, mine) == "mine"
+    assert babi.name_for(override(mine, {"task.number": 6}), mine) == "mine+number6"
+    small = babi.config("gru", "quick")
+    assert babi.name_for(override(small, {"task.number": 17, "epochs": 2}), small) == "quick-task17+epochs2"
     quick = override(babi.config("gru", "quick"), {"task.number": 17})
     assert babi.variant_of(quick) == "quick-task17"
     assert paper.experiment("speech").variant_of(paper.experiment("speech").config("lstm", "timit")) == "timit"

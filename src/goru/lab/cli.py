@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from goru.lab import data_commands, paper
-from goru.lab.config import RunConfig, flat, from_json, plain_name, variant_name
+from goru.lab.config import RunConfig, flat, from_json, plain_name
 from goru.lab.data_commands import DataOptions
 from goru.lab.datasets import look_first_in
 from goru.lab.display import Display, duration, number, runs_table
@@ -263,8 +263,7 @@ def run(argv: list[str], console: Console) -> int:
     for reason in data_commands.missing([config]).values():
         raise LabError(reason)
     if config.variant == base.variant:
-        known = paper.experiment(config.experiment).variant_of(config)
-        name = plain_name("variant", known or variant_name(config, base))
+        name = plain_name("variant", paper.experiment(config.experiment).name_for(config, base))
         config = type(config)(**{**vars(config), "variant": name})
     directory = config.directory(options.runs)
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one speaks

@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from goru.lab.config import LayerConfig, RunConfig, override
+from goru.lab.config import LayerConfig, RunConfig, override, variant_name
 from goru.lab.errors import UsageError, nearest
 
 
@@ -71,6 +71,16 @@ class Experiment:
                     if known == dataclasses.replace(config, variant=known.variant):
                         return known.variant
         return None
+
+    def name_for(self, config: RunConfig, base: RunConfig) -> str:
+        """A name for `config`, made from `base`: a variant's own, or what is changed in the part that it is of."""
+        known = self.variant_of(config)
+        if known is None and self.in_parts and config != base and self.variant_of(base):
+            kind, _ = split_variant(base.variant)
+            names = self.variants if not kind else self.without_files
+            parts = [self.config(config.model, f"{kind}-{name}" if kind else name, config.seed) for name in names]
+            base = next((part for part in parts if part.task == config.task), base)
+        return known or variant_name(config, base)
 
     def config(self, model: str, variant: str = "paper", seed: int = 0) -> RunConfig:
         """The run of a model; `variant` is `quick`, one of `variants` or `options`, or `quick-` and one."""
