@@ -39,6 +39,8 @@ def random_mesh(chance: random.Random, size: int) -> Mesh:
 def damaged(chance: random.Random, tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with one property changed."""
     kind = chance.randrange(5)
+    if kind == 0 and tensor.is_complex():
+        return tensor.real.clone()
     if kind == 0:
         return tensor.to(chance.choice([torch.float16, torch.int64, torch.complex64, torch.bfloat16]))
     if kind == 1:
@@ -61,8 +63,10 @@ def one(chance: random.Random) -> None:
     elif kind == 2:
         mesh = random_mesh(chance, case.hidden)
         assert mesh_difference(mesh, case.dtype) <= case.tolerance, mesh
-    else:
+    elif chance.random() < 0.5:
         refused_or_same(chance, case)
+    else:
+        eurnn_refused_or_same(chance, case)
 
 
 def refused_or_same(chance: random.Random, case: Case) -> None:
@@ -83,6 +87,36 @@ def refused_or_same(chance: random.Random, case: Case) -> None:
         tensors[damage] = damaged(chance, tensors[damage])  # type: ignore[arg-type]
     try:
         operators.goru_backward(*tensors, *switches, chance.random() < 0.5, "native")  # type: ignore[arg-type]
+    except (RuntimeError, ValueError, TypeError):
+        return
+
+
+def eurnn_refused_or_same(chance: random.Random, case: Case) -> None:
+    """The same for an EURNN, by rotations or with U."""
+    mesh, dense = random_mesh(chance, case.hidden), chance.random() < 0.5
+    T, B, I, H = case.steps, case.batch, case.inputs, case.hidden
+    state = case.dtype.to_complex() if mesh.complex else case.dtype
+    angles = torch.randn(mesh.num_angles, dtype=case.dtype)
+    tensors = [
+        torch.randn(T, B, I, dtype=case.dtype), torch.randn(B, H, dtype=state),
+        torch.randn((1 + mesh.complex) * H, I, dtype=case.dtype), torch.randn(H, dtype=case.dtype),
+        mesh.matrix(angles) if dense else angles, torch.randint(1, T + 1, (B,)) if case.ragged else None,
+    ]  # fmt: skip
+    switches = (mesh.kind, mesh.capacity, case.reverse)
+    i = chance.choice([i for i, t in enumerate(tensors) if t is not None])
+    if tensors[i].numel():  # type: ignore[union-attr]
+        tensors[i] = damaged(chance, tensors[i])  # type: ignore[arg-type]
+    try:
+        output, h_n, saved = operators.eurnn(*tensors, *switches, True, "native")  # type: ignore[arg-type]
+    except (RuntimeError, ValueError, TypeError):
+        return
+    assert output.shape == (*tensors[0].shape[:2], h_n.shape[1])  # type: ignore[union-attr]
+    gradients = [torch.randn_like(output), torch.randn_like(h_n), *tensors, output, saved]
+    damage = chance.randrange(len(gradients))
+    if gradients[damage] is not None and gradients[damage].dim() and gradients[damage].numel():
+        gradients[damage] = damaged(chance, gradients[damage])
+    try:
+        operators.eurnn_backward(*gradients, *switches, chance.random() < 0.5, "native")
     except (RuntimeError, ValueError, TypeError):
         return
 
