@@ -50,14 +50,13 @@ def run(program: Path, rounds: int, *through: str) -> list[tuple[str, Tensor]]:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == f"{rounds} rounds\n"
-    results, data = [], record.read_bytes()
-    while data:
-        line, _, data = data.partition(b"\n")
-        name, bits, count = line.decode().rsplit(" ", 2)
-        size = 8 * int(count)
-        values = torch.frombuffer(bytearray(data[:size]), dtype=torch.float64) if size else torch.empty(0)
-        results.append((f"{name} {bits}", values))
-        data = data[size:]
+    results = []
+    with record.open("rb") as file:
+        while line := file.readline():
+            name, bits, count = line.decode().rsplit(" ", 2)
+            data = bytearray(file.read(8 * int(count)))
+            values = torch.frombuffer(data, dtype=torch.float64) if data else torch.empty(0)
+            results.append((f"{name} {bits}", values))
     return results
 
 
