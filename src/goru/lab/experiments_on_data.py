@@ -77,7 +77,7 @@ EXPERIMENTS_ON_DATA = (
             batch=32,
             eval_every=0,
             patience=20,
-            optimizer=OptimizerConfig(rule="adam", lr=0.001),
+            optimizer=OptimizerConfig(lr=0.001),
             task=TASKS["babi"](),
         ),
         models=EQUAL_MODELS,
@@ -95,7 +95,9 @@ EXPERIMENTS_ON_DATA = (
             "The `en` files with 1000 training questions a task; the last 100 are for validation. At most "
             "100 epochs, stopped after 20 without a lower validation loss; the best epoch is tested.",
             "The paper names no sizes here: 128 units in all three places, word vectors of 50, batch 32, "
-            "Adam with learning rate 0.001, for every model.",
+            "RMSProp with learning rate 0.001, for every model.",
+            "RMSProp against Adam, both at 0.001, by validation over GORU and GRU on tasks 1, 5 and 15, seed 0: mean "
+            "loss 0.973 against 1.003, mean accuracy 57.8 % against 56.5 %. Each was better in three of the six.",
             "The last outputs of the RNNs over statements and question are joined into a single input of the "
             "third RNN, as the paper words it; words and full stops are symbols, an answer is one class.",
         ),
