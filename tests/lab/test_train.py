@@ -135,7 +135,8 @@ def test_gates_are_kept_for_the_figure(tmp_path: Path) -> None:
 
 def test_a_small_goru_solves_a_small_copying_task(tmp_path: Path) -> None:
     changes = {"task.delay": 10, "task.recall": 2, "task.test_size": 64, "layer.hidden_size": 32, "batch": 32}
-    config = small("copying", "goru", {**changes, "optimizer.lr": 0.01, "eval_every": 100}, steps=600)
+    # With this rate all of eight trials (four seeds, two backends) end well; 0.01 leaves the end to the last bits.
+    config = small("copying", "goru", {**changes, "optimizer.lr": 0.005, "eval_every": 100}, steps=800)
     result = train(config, tmp_path)
     assert result["final"]["test_loss"] < 0.1 * result["baseline"]
     assert result["final"]["test_sequence_accuracy"] > 0.95
