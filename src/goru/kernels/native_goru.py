@@ -28,8 +28,8 @@ def saved_blocks(reset_gate: bool, update_gate: bool, matrix: bool) -> int:
 def goru_prefers_rotations(mesh: Mesh) -> bool:
     """Whether turning the state layer by layer is cheaper than the product with U.
 
-    Measured on one AVX2 core (forward and backward at T 40, B 32, tunable meshes): both cost the same at about 16 layers
-    of 32 units, 28 of 128, 60 of 512.
+    Measured on one AVX2 core (forward and backward at T 40, B 32, tunable meshes): both cost the same at about 16
+    layers of 32 units, 28 of 128, 60 of 512.
     """
     return mesh.num_layers**2 <= 7 * mesh.size
 
