@@ -104,7 +104,7 @@ def accepted(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if verb == "doctor" or not rest or "--help" in rest:
         assert verb == "doctor" or verb in cli.VERBS
         return
-    kind = cli._OPTIONS[verb]
+    kind = cli.OPTIONS[verb]
     if verb == "run":
         if "--config" in rest:  # of a run that is not here: the options beside it are what can be checked
             assert not [word for word in rest if word.startswith("--") and word != "--config"]

@@ -8,7 +8,7 @@ USAGE = """usage: goru COMMAND ...
 
   goru doctor   which kernels run on this machine and why, with a short self-test
 
-Every other command (ls, show, run, reproduce, status, report, data, bench) belongs to the laboratory: {lab}
+Every other command (ls, show, run, reproduce, status, report, record, data, bench) belongs to the laboratory: {lab}
 """
 INSTALL = 'pip install "goru[lab]"'
 

@@ -131,7 +131,7 @@ def goru(
     save = _needs_gradient(*tensors)
     run = operators.goru
     if operators.unwatched(*tensors):
-        run = operators.PlainGoru.apply if save else operators.run_goru
+        run = operators.plain_goru if save else operators.run_goru
     output, h_n, _ = run(
         x, h0, weight_ih, weight_hh, bias, transition, lengths, reset_gate, update_gate, reverse, save, backend,
         mesh.kind, mesh.capacity,
@@ -159,7 +159,7 @@ def eurnn(
     save = _needs_gradient(*tensors)
     run = operators.eurnn
     if operators.unwatched(*tensors):
-        run = operators.PlainEurnn.apply if save else operators.run_eurnn
+        run = operators.plain_eurnn if save else operators.run_eurnn
     output, h_n, _ = run(x, h0, weight_ih, bias, transition, lengths, mesh.kind, mesh.capacity, reverse, save, backend)
     return output, h_n
 

@@ -210,21 +210,6 @@ def _goru_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | None
 goru.register_autograd(_goru_gradient, setup_context=_goru_context)
 
 
-class PlainGoru(torch.autograd.Function):
-    """The same operator and formula for a call that nobody watches: torch's dispatcher costs as much as many steps."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any):
-        output = run_goru(*inputs)
-        _goru_context(ctx, inputs, output)
-        ctx.plain = True
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any):
-        return _goru_gradient(ctx, *grads)
-
-
 # ------------------------------------------------------------------------------------------------- EURNN
 
 
@@ -336,22 +321,24 @@ def _eurnn_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | Non
 eurnn.register_autograd(_eurnn_gradient, setup_context=_eurnn_context)
 
 
-class PlainEurnn(torch.autograd.Function):
-    """As PlainGoru."""
+# ------------------------------------------------------------------------------------------------- calls nobody watches
 
-    @staticmethod
+
+def _plain(name: str, run: Any, context: Any, gradient: Any) -> Any:
+    """An operator and its formula as a plain autograd function: torch's dispatcher costs as much as many steps."""
+
     def forward(ctx: Any, *inputs: Any):
-        output = run_eurnn(*inputs)
-        _eurnn_context(ctx, inputs, output)
+        output = run(*inputs)
+        context(ctx, inputs, output)
         ctx.plain = True
         return output
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any):
-        return _eurnn_gradient(ctx, *grads)
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(gradient)}
+    return type(name, (torch.autograd.Function,), methods).apply
 
 
-# ------------------------------------------------------------------------------------------------- calls nobody watches
+plain_goru = _plain("PlainGoru", run_goru, _goru_context, _goru_gradient)
+plain_eurnn = _plain("PlainEurnn", run_eurnn, _eurnn_context, _eurnn_gradient)
 
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
@@ -375,7 +362,7 @@ def unwatched(*tensors: Tensor | None) -> bool:
 
 
 def _is_plain(ctx: Any) -> bool:
-    """Whether a gradient is asked for by PlainGoru or PlainEurnn and will not be differentiated again."""
+    """Whether a gradient is asked for by a plain function and will not be differentiated again."""
     return getattr(ctx, "plain", False) and not torch.is_grad_enabled()
 
 
