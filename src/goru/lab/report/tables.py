@@ -92,8 +92,6 @@ def results(group: Group) -> Table:
     for model, records in group.models.items():
         done = group.shown(model)
         losses = spread([loss for record in done if (loss := record.score("test_loss")) is not None])
-        firsts = [record.first_step_below(solved_below) for record in done]
-        reached = [step for step in firsts if step is not None]
         result = done[0].result or {}
         rows.append(
             (
@@ -102,11 +100,7 @@ def results(group: Group) -> Table:
                 f"{losses.mean / group.baseline:.1%}",
                 *(_beside_the_paper(group, model) if with_paper else ()),
                 *(_mean(done, key) for key in scores),
-                f"{round(spread([float(s) for s in reached]).mean)}"
-                if len(reached) == len(done)
-                else "never"
-                if not reached
-                else f"{len(reached)} of {len(done)} seeds",
+                _solved_at(done, solved_below),
                 count(records),
                 progress(done),
                 rate(done),
@@ -139,6 +133,17 @@ def results(group: Group) -> Table:
 def _mean(records: list[Record], score: str) -> str:
     values = [value for record in records if (value := record.score(score)) is not None]
     return f"{spread(values).mean:.1%}" if values else ""
+
+
+def _solved_at(records: Sequence[Record], below: float) -> str:
+    """The step at which runs were solved; one that still goes on may yet be."""
+    firsts = [record.first_step_below(below) for record in records]
+    reached = [float(step) for step in firsts if step is not None]
+    if len(reached) == len(records):
+        return f"{round(spread(reached).mean)}"
+    if reached:
+        return f"{len(reached)} of {len(records)} seeds"
+    return "never" if all(record.finished for record in records) else "not yet"
 
 
 def _beside_the_paper(group: Group, model: str) -> tuple[str, Cell]:
