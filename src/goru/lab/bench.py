@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from goru.lab import durable
 from goru.lab.config import RunConfig
 from goru.lab.environment import processor
 from goru.lab.train import Training
@@ -71,4 +72,4 @@ def _parts(marks: Sequence[float]) -> tuple[float, float]:
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     """The timings as JSON, with what they were measured on."""
     content = {"processor": processor(), "torch": torch.__version__, "timings": rows}
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    durable.replace(path, (json.dumps(content, indent=2) + "\n").encode())

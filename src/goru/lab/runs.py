@@ -29,6 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from goru.lab import durable
 from goru.lab.config import RunConfig, flat, from_json
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
 from goru.lab.worker import held
@@ -99,7 +100,7 @@ class RunDirectory:
         """One more line of metrics.jsonl."""
         line = (json.dumps(record) + "\n").encode()
         with self._writing():
-            _write_all(self._metrics, line)
+            durable.write_all(self._metrics, line)
         self.metrics_bytes += len(line)
 
     def save_checkpoint(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
@@ -113,18 +114,18 @@ class RunDirectory:
         }
         with self._writing():
             os.fsync(self._metrics)  # the checkpoint counts on these bytes
-            _replace(self.path / "checkpoint.safetensors", save(tensors, header))
+            durable.replace(self.path / "checkpoint.safetensors", save(tensors, header))
         self.checkpoint_step = position["step"]
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         with self._writing():
-            _replace(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+            durable.replace(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
 
     def note_failure(self, message: str) -> None:
         """Leave the reason for `goru status`; on a full disk there is nothing to be done."""
         with contextlib.suppress(OSError):
             record = {"message": message, "failed_time": time.time()}
-            _replace(self.path / "failure.json", (json.dumps(record) + "\n").encode())
+            durable.replace(self.path / "failure.json", (json.dumps(record) + "\n").encode())
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -194,34 +195,6 @@ def _settle(run: RunDirectory) -> None:
         raise LabError(
             f"{run.path} holds another configuration ({'; '.join(changed)}); choose another --variant or --runs."
         )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write under a temporary name, make it durable, then rename: readers see the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
-            _write_all(descriptor, content)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _digest(tensors: dict[str, Tensor], position: str) -> str:

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from goru.lab import paper
+from goru.lab import durable, paper
 from goru.lab.report import curves
 from goru.lab.report.curves import COLOURS, OTHER_COLOUR
 from goru.lab.report.records import Group
@@ -41,8 +41,8 @@ class Figure:
     """Whether it is a picture rather than lines."""
 
     def save(self, folder: Path) -> None:
-        (folder / f"{self.name}.svg").write_text(self.svg)
-        (folder / f"{self.name}.png").write_bytes(self.png)
+        durable.replace(folder / f"{self.name}.svg", self.svg.encode())
+        durable.replace(folder / f"{self.name}.png", self.png)
 
 
 def _finish(name: str, title: str, canvas: Canvas, photographic: bool = False) -> Figure:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from goru.lab import runs
+from goru.lab import durable
 from goru.lab.errors import LabError
 from goru.lab.report import curves, summary
 from goru.lab.report.records import Record, load, read
@@ -53,9 +53,9 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
                     _write_run(record, source, out, with_spectrum=record.path in drawn)
                     written += 1
         for name, content in summary.files(out).items():
-            runs._replace(out / name, content)
+            durable.replace(out / name, content)
         if readme is not None:
-            runs._replace(readme, summary.in_readme(readme, out).encode())
+            durable.replace(readme, summary.in_readme(readme, out).encode())
     except OSError as error:
         raise LabError(f"cannot write the record to {out}: {error.strerror or error}.") from None
     return Recorded(written, kept, problems)
@@ -86,7 +86,7 @@ def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> 
         if content is None:
             (directory / name).unlink(missing_ok=True)
         else:
-            runs._replace(directory / name, content.encode())
+            durable.replace(directory / name, content.encode())
 
 
 def thin(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from goru.lab import durable
 from goru.lab.errors import LabError
 from goru.lab.report import claims, costs, page, sections, tables
 from goru.lab.report.records import load
@@ -40,11 +41,11 @@ def write(runs: Path, out: Path) -> Written:
                 for figure in variant.figures:
                     figure.save(out)
         for table in everything:
-            (out / f"{table.name}.csv").write_text(tables.as_csv(table), encoding="utf-8")
-            (out / f"{table.name}.md").write_text(tables.markdown(table), encoding="utf-8")
-        (out / "runs.csv").write_text(tables.runs_csv(groups), encoding="utf-8")
-        (out / "report.md").write_text(_markdown(made, tables.claims(verdicts), cost, problems), encoding="utf-8")
-        (out / "index.html").write_text(html, encoding="utf-8")
+            durable.replace(out / f"{table.name}.csv", tables.as_csv(table).encode())
+            durable.replace(out / f"{table.name}.md", tables.markdown(table).encode())
+        durable.replace(out / "runs.csv", tables.runs_csv(groups).encode())
+        durable.replace(out / "report.md", _markdown(made, tables.claims(verdicts), cost, problems).encode())
+        durable.replace(out / "index.html", html.encode())
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error.strerror or error}.") from None
     return Written(out / "index.html", about_experiments, verdicts)
