@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..rotations import Mesh
 from . import native, operators, reference
+from .native import Steps as GoruSteps
 
 CHOICES = ("reference", "manual", "native", "auto")
 
@@ -137,6 +138,21 @@ def goru(
         mesh.kind, mesh.capacity,
     )  # fmt: skip
     return output, h_n
+
+
+def goru_step(
+    steps: GoruSteps, x: Tensor, h: Tensor, parameters: tuple[Tensor | None, ...], argument: str | None
+) -> Tensor | None:
+    """The state after one step without gradients, the short way; None where this call has to go the long one.
+
+    `parameters`: weight_ih, weight_hh, bias, angles.
+    """
+    weight, _, _, angles = parameters
+    if weight is None or angles is None or not operators.unwatched(x, h):
+        return None
+    if choose(argument, weight.device, weight.dtype).backend != "native":
+        return None
+    return steps.step(x, h, parameters)
 
 
 def eurnn(

@@ -41,7 +41,7 @@ def _sizes(code: int, gates: int, kind: int, layers: int, inputs: int, hidden: i
     return sizes
 
 
-class _Goru:
+class Goru:
     """The checked weights of a GORU, its sizes, and the structure that describes a call."""
 
     def __init__(
@@ -120,7 +120,7 @@ def goru_forward(
     reverse: bool,
     save: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    g = _Goru(x, h0, weight_ih, weight_hh, bias, transition, lengths, mesh, reset_gate, update_gate, reverse)
+    g = Goru(x, h0, weight_ih, weight_hh, bias, transition, lengths, mesh, reset_gate, update_gate, reverse)
     T, B, I, H = g.T, g.B, g.I, g.H
     output = pooled_empty((T, B, H), g.dtype)
     saved = pooled_empty(g.saved_shape, g.dtype) if save else torch.empty(0, dtype=g.dtype)
@@ -162,7 +162,7 @@ def goru_backward(
     reverse: bool,
     needs_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    g = _Goru(x, h0, weight_ih, weight_hh, bias, transition, lengths, mesh, reset_gate, update_gate, reverse)
+    g = Goru(x, h0, weight_ih, weight_hh, bias, transition, lengths, mesh, reset_gate, update_gate, reverse)
     T, B, I, H, G, dtype, s = g.T, g.B, g.I, g.H, g.G, g.dtype, g.sizes
     grad, grad_step, grad_row = rows("grad_output", grad_output, (T, B, H), dtype)
     output = check("output", output, (T, B, H), dtype)
