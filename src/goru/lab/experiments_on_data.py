@@ -92,8 +92,9 @@ EXPERIMENTS_ON_DATA = (
         steps_per_epoch=29,
         claims=("C8",),
         decisions=(
-            "The `en` files with 1000 training questions a task; the last 100 are for validation. At most "
-            "100 epochs, stopped after 20 without a lower validation loss; the best epoch is tested.",
+            "The `en` files with 1000 training questions a task; the last 100 are for validation, fewer where a story "
+            "would be cut. At most 100 epochs, stopped after 20 without a lower validation loss; the best epoch is "
+            "tested.",
             "The paper names no sizes here: 128 units in all three places, word vectors of 50, batch 32, "
             "RMSProp with learning rate 0.001, for every model.",
             "RMSProp against Adam, both at 0.001, by validation over GORU and GRU on tasks 1, 5 and 15, seed 0: mean "

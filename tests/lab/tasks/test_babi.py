@@ -94,8 +94,18 @@ class TestReal:
     def test_counts(self, number: int, words: int, answers: int) -> None:
         problem = Babi(number=number).problem(0, 32)
         about = problem.about()
-        assert about["questions"] == {"train": 900, "valid": 100, "test": 1000}
+        valid = 91 if number == 20 else 100
+        assert about["questions"] == {"train": 1000 - valid, "valid": valid, "test": 1000}
         assert (about["words"], about["answers"]) == (words, answers)
+
+    def test_no_story_is_cut_between_training_and_validation(self) -> None:
+        """In tasks 17, 18 and 20 the 900th question is not the last of its story."""
+        for number in range(1, 21):
+            questions, _ = Babi(number=number).load()
+            about = Babi(number=number).problem(0, 32).about()["questions"]
+            first, last = questions[about["train"]], questions[about["train"] - 1]
+            assert first.story == last.story + 1
+            assert 91 <= about["valid"] <= 100
 
     def test_learns(self) -> None:
         """Task 20 (motivations): far below the entropy of its answers, far above its commonest answer."""

@@ -23,6 +23,8 @@ class Question(NamedTuple):
     answer: str
     supporting: tuple[int, ...]
     """IDs of the statements that the answer follows from."""
+    story: int
+    """Number of the story in its file, from 1."""
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -38,13 +40,13 @@ def parse(content: bytes, source: str) -> list[Question]:
     questions: list[Question] = []
     told: list[str] = []
     statement_ids: set[int] = set()
-    previous = 0
+    previous = story = 0
     for line, text in numbered(content, source):
         number, _, rest = text.partition(" ")
         if not number.isascii() or not number.isdigit() or len(number) > 6:
             raise FormatError(source, line, f"should begin with a number and a space, begins with {shown(text)}")
         if int(number) == 1:
-            told, statement_ids = [], set()
+            told, statement_ids, story = [], set(), story + 1
         elif int(number) != previous + 1:
             raise FormatError(source, line, f"line {number} of a story follows line {previous}")
         previous = int(number)
@@ -61,7 +63,8 @@ def parse(content: bytes, source: str) -> list[Question]:
         asked, answer = words(columns[0]), columns[1].strip().lower()
         if not asked or not answer or not told:
             raise FormatError(source, line, "a question needs words, an answer and a statement before it")
-        questions.append(Question(tuple(told), asked, answer, _supporting(columns[2], statement_ids, source, line)))
+        supporting = _supporting(columns[2], statement_ids, source, line)
+        questions.append(Question(tuple(told), asked, answer, supporting, story))
     if not questions:
         raise FormatError(source, None, "holds no question")
     return questions

@@ -50,7 +50,7 @@ TASK_TITLES = (
 QUESTIONS = 1000
 """In each of a task's two files."""
 VALIDATION_SHARE = 10
-"""One in ten of the training questions, the last ones of the file, is for validation."""
+"""One in ten of the training questions, the last ones of the file, is for validation, in whole stories."""
 _EVALUATION_BATCH = 250
 
 
@@ -138,7 +138,7 @@ class BabiProblem(Problem):
         everything = train + test
         self.words = _numbered(word for one in everything for word in (*one.statements, *one.question))
         self.answers = _numbered(one.answer for one in everything)
-        cut = len(train) - len(train) // VALIDATION_SHARE
+        cut = _first_story_after(train, len(train) - len(train) // VALIDATION_SHARE)
         self.sets = {
             split: _Questions(questions, self.words, self.answers)
             for split, questions in (("train", train[:cut]), ("valid", train[cut:]), ("test", test))
@@ -190,6 +190,12 @@ class BabiProblem(Problem):
             "answers": len(self.answers),
             "majority_accuracy": self._answer_shares("test")[most].item(),
         }
+
+
+def _first_story_after(questions: list[Question], place: int) -> int:
+    """The place, moved on to where a story begins, so that no story is cut; the place itself if none begins."""
+    begins = (k for k in range(place, len(questions)) if questions[k].story != questions[k - 1].story)
+    return next(begins, place)
 
 
 def _numbered(names: Any) -> dict[str, int]:
