@@ -226,6 +226,21 @@ def test_telephone(page: Page) -> None:
     assert box["width"] <= 390
 
 
+def test_values_under_a_finger(browser: Browser, address: str) -> None:
+    """A tap shows the values there, and they stay when the finger is lifted."""
+    page = browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.goto(address)
+    curves, gates = figure(page, "copying-paper"), figure(page, "parenthesis-paper-gates")
+    expect(curves.locator(".readout")).to_contain_text("At the end of each curve")
+    for one, said in ((curves, r"^At .*iteration"), (gates, r"^Step [1-9]")):
+        chart = one.locator("svg").first
+        box = chart.bounding_box()
+        assert box is not None
+        chart.tap(position={"x": 0.6 * box["width"], "y": 0.5 * box["height"]})
+        expect(one.locator(".readout")).to_have_text(re.compile(said))
+    page.close()
+
+
 def test_without_a_script_the_still_figures_show(browser: Browser, address: str) -> None:
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(address)

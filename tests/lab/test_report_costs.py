@@ -53,7 +53,7 @@ def test_spent_and_missing(tmp_path: Path) -> None:
     found = rows(tmp_path)[one.title]
     missing = sum(10_000 * seconds for model, seconds in one.step_seconds.items() if model != "goru") / 3600
     assert found["runs finished"] == "1 of 6"
-    assert found["core hours spent"] == "0.00"
+    assert found["hours of running"] == "0.00"
     assert found["still missing (estimate)"] == f"{missing:.1f}"
     assert found["hours on 2 cores"] == f"{(missing + 6 / 3600) / 2:.1f}"
     everything = rows(tmp_path)["all"]

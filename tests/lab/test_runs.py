@@ -11,6 +11,7 @@ import torch
 
 from goru.lab import runs
 from goru.lab.config import override
+from goru.lab.engine import plan
 from goru.lab.errors import LabError, RunBusyError
 from goru.lab.runs import hold
 from goru.lab.train import train
@@ -172,3 +173,13 @@ def test_damaged_configuration_file(stopped: Path, tmp_path: Path) -> None:
     (stopped / "config.json").write_text("{")
     with pytest.raises(LabError, match="not valid JSON"):
         train(CONFIG, tmp_path)
+
+
+def test_a_finished_run_of_other_settings_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    train(CONFIG, tmp_path)
+    assert [job.state for job in plan([CONFIG], tmp_path)] == ["skipped"]
+    assert [job.state for job in plan([override(CONFIG, {"threads": 2})], tmp_path)] == ["skipped"]
+    (job,) = plan([override(CONFIG, {"optimizer.lr": 0.5})], tmp_path)
+    assert job.state == "failed"
+    assert "holds another configuration (optimizer.lr" in job.message
+    assert "0.5 here); choose another --variant or --runs." in job.message

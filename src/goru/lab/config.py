@@ -199,6 +199,12 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     return fields
 
 
+def differences(there: Any, here: Any) -> str:
+    """What two configurations have otherwise, in words; empty where they are the same."""
+    before, now = flat(there), flat(here)
+    return "; ".join(f"{k} {before.get(k)} there, {v} here" for k, v in now.items() if before.get(k) != v)
+
+
 def override(config: Any, changes: dict[str, Any]) -> Any:
     """A copy with the fields at dotted paths replaced: `override(config, {"optimizer.lr": 0.01})`."""
     for path, value in changes.items():

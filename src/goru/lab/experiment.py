@@ -32,6 +32,8 @@ class Experiment:
     """Changes that make the small version."""
     quick_models: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
+    matched: str = ""
+    """What the models have in common in size, and what not."""
     decisions: tuple[str, ...] = ()
     step_seconds: dict[str, float] = field(default_factory=dict)
     """Processor seconds of a training step with one thread, as `goru bench` counts them, on a shared machine (AVX2).

@@ -30,7 +30,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from goru.lab import durable
-from goru.lab.config import RunConfig, flat, from_json
+from goru.lab.config import RunConfig, differences, from_json
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
 from goru.lab.worker import held
 
@@ -178,6 +178,13 @@ def _acquire(lock: int, path: Path) -> None:
             time.sleep(0.02)
 
 
+def check_same(path: Path, there: RunConfig, here: RunConfig) -> None:
+    """LabError where a run directory holds another configuration than the one wanted."""
+    if there != here:
+        changed = differences(there, here)
+        raise LabError(f"{path} holds another configuration ({changed}); choose another --variant or --runs.")
+
+
 def _settle(run: RunDirectory) -> None:
     """Clear away half-written files, and make sure that the directory belongs to this configuration."""
     try:
@@ -189,12 +196,8 @@ def _settle(run: RunDirectory) -> None:
     existing = read_config(run.path)
     if existing is None:
         run.write_json("config.json", json.loads(run.config.to_json()))
-    elif existing != run.config:
-        before, now = flat(existing), flat(run.config)
-        changed = [f"{k} {before.get(k)} there, {v} here" for k, v in now.items() if before.get(k) != v]
-        raise LabError(
-            f"{run.path} holds another configuration ({'; '.join(changed)}); choose another --variant or --runs."
-        )
+    else:
+        check_same(run.path, existing, run.config)
 
 
 def _digest(tensors: dict[str, Tensor], position: str) -> str:

@@ -84,8 +84,10 @@ def _results(group: Group) -> Table:
     rows += [
         (name, *(values.get(heading, "") for heading in columns)) for name, values in _reference_levels(group).items()
     ]
-    title = f"{paper.EXPERIMENTS[group.experiment].title}: {data_title(group)} ({group.variant})"
-    note = _NOTES[group.experiment] if on_files(group) else ""
+    one = paper.EXPERIMENTS[group.experiment]
+    title = f"{one.title}: {data_title(group)} ({group.variant})"
+    notes = (_NOTES[_first(group).config.task.data_set or ""] if on_files(group) else "", one.matched)
+    note = " ".join(part for part in notes if part)
     return Table(group.name, title, group.variant, ("model", *columns), tuple(rows), _BRIEF, note)
 
 
@@ -182,11 +184,13 @@ _PAPER: dict[str, dict[str, Maker]] = {
 }
 
 
-_NOTES = {
+_NOTES: dict[str, str] = {
     "shortest_path": "Close: within the deviation that the paper prints.",
     "babi": f"Close: within {stories.MEAN_CLOSE:g} point of the paper's mean over the same tasks.",
-    "penn_treebank": f"Close: within {BPC_MARGIN} bits per character.",
-    "speech": "Another corpus than the paper's: the errors are compared as shares of GORU's. "
+    "ptb": f"Close: within {BPC_MARGIN} bits per character.",
+    "speech_so762_8k": "Another corpus than the paper's: the errors are compared as shares of GORU's. "
+    "Agrees: on the same side of GORU's error.",
+    "timit": "The paper's corpus; on which scale its errors are it does not say: compared are shares of GORU's. "
     "Agrees: on the same side of GORU's error.",
 }
 
@@ -202,7 +206,9 @@ def _path_difference(model: str, records: list[Record]) -> str:
     ours = _finished_mean(records, "test_accuracy")
     if theirs is None or ours is None:
         return ""
-    return difference(100 * ours, theirs[0], close=theirs[1], digits=1, higher_is_better=True)
+    folds = {record.config.variant for record in records if record.finished}
+    whole = len(folds) == len(paper.EXPERIMENTS["shortest_path"].variants)
+    return difference(100 * ours, theirs[0], close=theirs[1], digits=1, higher_is_better=True, whole=whole)
 
 
 def _bpc_difference(model: str, records: list[Record]) -> str:

@@ -1,11 +1,13 @@
 """What the whole reproduction costs on the machine of the runs, and what it would cost with the authors' code.
 
-Ours is the working time of the runs, and for what is still missing an estimate: the time of a step as measured
-by `goru bench`, for as many steps as a run may take (some will stop earlier). Theirs is an extrapolation from the
-step times in `published`: milliseconds for one time step = a + b x batch x units x mesh layers, a and b by least
-squares, one pair for each cell. Three GORU shapes are known, and the law meets each within one percent; for EURNN
-there are just two, so nothing checks it. It counts the layer alone: head, optimiser and evaluations are free.
-GRU and LSTM are TensorFlow's own there and were not timed, so the comparison leaves them out.
+Ours is the time by the clock that the runs have worked, on one core each that they may have shared with other
+work, and for what is still missing an estimate: the processor's time for a step as measured by `goru bench`, for as
+many steps as a run may take (some will stop earlier). Theirs is an extrapolation from the step times in
+`published`, of another machine with two cores (AVX-512): milliseconds for one time step = a + b x batch x units x
+mesh layers, a and b by least squares, one pair for each cell. Three GORU shapes are known, and the law meets each
+within one percent; for EURNN there are just two, so nothing checks it. It counts the layer alone: head, optimiser
+and evaluations are free. GRU and LSTM are TensorFlow's own there and were not timed, so the comparison leaves them
+out.
 """
 
 from __future__ import annotations
@@ -79,6 +81,11 @@ def _time_steps(config: RunConfig) -> float:
     return BABI_TIME_STEPS[task.number - 1] if isinstance(task, Babi) else TIME_STEPS[config.experiment]
 
 
+def _size(config: RunConfig) -> float:
+    """Time steps of a run's batch over those of the experiment's first part, whose training step is known."""
+    return BABI_TIME_STEPS[config.task.number - 1] / BABI_TIME_STEPS[0] if isinstance(config.task, Babi) else 1.0
+
+
 def _cost(config: RunConfig, record: Record | None) -> Cost:
     one = paper.EXPERIMENTS[config.experiment]
     all_steps = record.last_step if record else config.steps or config.epochs * one.steps_per_epoch
@@ -89,7 +96,7 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
     return Cost(
         record is not None and record.finished,
         spent,
-        missing * one.step_seconds.get(config.model, 0.0),
+        missing * one.step_seconds.get(config.model, 0.0) * _size(config),
         None if theirs is None else steps * theirs,
     )
 
@@ -118,7 +125,7 @@ def table(groups: list[Group]) -> Table | None:
     headings = (
         "experiment",
         "runs finished",
-        "core hours spent",
+        "hours of running",
         "still missing (estimate)",
         f"hours on {CORES} cores",
         "of which GORU and EURNN",

@@ -72,11 +72,13 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
         axes.plot(x, s.mean, color=s.colour, label=s.title, linewidth=1.6, **dashes)
         if s.runs > 1:
             axes.fill_between(x, s.low, s.high, color=s.colour, alpha=0.18, linewidth=0)
-    axes.axhline(group.baseline, color="#333333", linestyle=":", linewidth=1.2, label="baseline")
+    low, high = curves.limits(group, shown)
+    if low <= group.baseline <= high:
+        axes.axhline(group.baseline, color="#333333", linestyle=":", linewidth=1.2, label="baseline")
     log = paper.EXPERIMENTS[group.experiment].log_loss
     if log:
         axes.set_yscale("log")
-    axes.set_ylim(*curves.limits(group, shown))
+    axes.set_ylim(low, high)
     axes.set_xlim(left=0)
     axes.set_xlabel("iterations" if along == "steps" else "minutes of training")
     axes.set_ylabel(curves.held_out(group) + (" (log scale)" if log else ""))

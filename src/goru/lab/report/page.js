@@ -213,8 +213,13 @@
       return [clamp((event.clientX - box.left) * (scale.width / box.width), margin.left, scale.right),
         clamp((event.clientY - box.top) * (scale.height / box.height), margin.top, scale.bottom)];
     };
+    const follow = (event) => {
+      const at = scale.x(place(event)[0]), points = visible().map((s) => s[state.along][nearest(s, at)]);
+      if (points.length) moveTo(points.reduce((a, b) => (Math.abs(b - at) < Math.abs(a - at) ? b : a)));
+    };
     svg.addEventListener("pointerdown", (event) => {
-      if (event.pointerType !== "mouse" || event.button !== 0) return;
+      if (event.pointerType !== "mouse") { follow(event); return; }
+      if (event.button !== 0) return;
       from = place(event);
       svg.setPointerCapture(event.pointerId);
     });
@@ -225,10 +230,7 @@
         const tall = Math.abs(y - from[1]) > 20;
         draw(svg, "rect", { class: "box", x: Math.min(x, from[0]), width: Math.abs(x - from[0]),
           y: tall ? Math.min(y, from[1]) : margin.top, height: tall ? Math.abs(y - from[1]) : scale.bottom - margin.top });
-      } else {
-        const at = scale.x(x), points = visible().map((s) => s[state.along][nearest(s, at)]);
-        if (points.length) moveTo(points.reduce((a, b) => (Math.abs(b - at) < Math.abs(a - at) ? b : a)));
-      }
+      } else follow(event);
     });
     svg.addEventListener("pointerup", (event) => {
       if (!from) return;
@@ -241,7 +243,8 @@
       render();
     });
     svg.addEventListener("pointercancel", () => { from = null; svg.querySelector(".box")?.remove(); });
-    svg.addEventListener("pointerleave", () => { if (!from) moveTo(null); });
+    // A finger that is lifted has left too: what it touched stays.
+    svg.addEventListener("pointerleave", (event) => { if (!from && event.pointerType === "mouse") moveTo(null); });
     svg.addEventListener("wheel", (event) => {
       // Only on a figure that was chosen (clicked, or reached by keyboard): elsewhere the wheel scrolls the page.
       if (document.activeElement !== svg && !event.ctrlKey) return;
@@ -329,13 +332,14 @@
       slider.setAttribute("aria-valuetext", readout.textContent);
     }
     slider.addEventListener("input", () => { at = Number(slider.value); show(); });
-    svg.addEventListener("pointermove", (event) => {
+    const follow = (event) => {
       const box = svg.getBoundingClientRect();
       const scaled = (event.clientX - box.left) * (svg.viewBox.baseVal.width / box.width);
       at = clamp(Math.floor((scaled - margin.left) / (px(1) - px(0))), 0, last);
       slider.value = at;
       show();
-    });
+    };
+    for (const kind of ["pointerdown", "pointermove"]) svg.addEventListener(kind, follow);
     figure.append(element("p", { class: "soft" }, `Share of update-gate units above ${data.threshold} at each time step. Grey: noise in the input.`),
       element("div", {}, svg), slider, readout);
     render();

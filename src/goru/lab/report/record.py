@@ -34,12 +34,13 @@ class Recorded:
 
 
 def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
-    """Put the runs in `source` into the record `out`, but for the small versions, and renew what is made from it.
+    """Put the runs in `source` into the record `out`, but for small versions, generated data and
+    settings that the laboratory has no name for, and renew what is made from it.
 
     Runs of the record that are not in `source` stay. With `readme`, its section of results is renewed too.
     """
     groups, problems = load(source)
-    chosen = [(group, record) for group in groups if group.kind != "quick" for record in group.records]
+    chosen = [(group, record) for group in groups if not group.kind for record in group.records]
     if not chosen:
         raise LabError(f"there are no full-size runs to record in {source}; start some: goru reproduce")
     written = kept = 0

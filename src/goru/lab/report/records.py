@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from goru.lab import paper, runs
-from goru.lab.config import RunConfig
+from goru.lab.config import RunConfig, differences
 from goru.lab.errors import LabError
 
 
@@ -124,8 +126,10 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """quick, generated, or empty: the paper's sizes on the paper's data."""
-        return paper.split_variant(self.variant)[0]
+        """quick, generated, own (settings that the laboratory has no name for), or empty: one of its full settings."""
+        kind, setting = paper.split_variant(self.variant)
+        one = paper.EXPERIMENTS[self.experiment]
+        return kind if setting == "paper" or setting in one.variants | one.options else "own"
 
     def finished(self, model: str) -> list[Record]:
         return [record for record in self.models.get(model, []) if record.finished]
@@ -154,7 +158,18 @@ def spread(values: list[float]) -> Spread:
     >>> str(spread([1.0, 2.0])), str(spread([0.5]))
     ('1.5000 ± 0.7071', '0.5000')
     """
-    return Spread(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
+    deviation = 0.0 if len(values) < 2 else stdev(values) if all(map(math.isfinite, values)) else math.nan
+    return Spread(fmean(values), deviation, len(values))
+
+
+def seed_means(records: Sequence[Record], score: str, parts: int) -> list[float]:
+    """Of an experiment in parts (folds, tasks): for each seed that has finished them all, the mean of a score."""
+    by_seed: dict[int, dict[str, float]] = {}
+    for record in records:
+        value = record.score(score) if record.finished else None
+        if value is not None:
+            by_seed.setdefault(record.config.seed, {})[record.config.variant] = value
+    return [fmean(values.values()) for _, values in sorted(by_seed.items()) if len(values) == parts]
 
 
 def load(folder: Path) -> tuple[list[Group], list[str]]:
@@ -169,6 +184,9 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
             continue
         if record is not None:
             c = record.config
+            if told := _other_settings(c):
+                problems.append(f"{path} is left out: {told}.")
+                continue
             name = _group_variant(c)
             group = groups.setdefault((c.experiment, name), Group(c.experiment, name))
             group.models.setdefault(c.model, []).append(record)
@@ -187,6 +205,19 @@ def _group_variant(config: RunConfig) -> str:
     one = paper.EXPERIMENTS[config.experiment]
     kind, setting = paper.split_variant(config.variant)
     return (kind or "paper") if one.in_parts and setting in one.variants else config.variant
+
+
+def _other_settings(config: RunConfig) -> str:
+    """What a run has otherwise than the setting that it is called after; empty where there is nothing.
+
+    Such runs are left from before a setting was changed. Threads and device change no more than the last bits.
+    """
+    try:
+        known = paper.experiment(config.experiment).config(config.model, config.variant, config.seed)
+    except LabError:
+        return ""  # a setting or model of the user's own
+    changed = differences(dataclasses.replace(config, threads=known.threads, device=known.device), known)
+    return f"it has other settings than {config.variant} ({changed})" if changed else ""
 
 
 def _order(key: tuple[str, str]) -> tuple[float, int, str]:

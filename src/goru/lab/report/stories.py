@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from goru.lab import paper, published
-from goru.lab.report.records import Group, Record
+from goru.lab.report.records import Group, Record, seed_means, spread
 from goru.lab.report.tables import Cell, Table, difference
 from goru.lab.tasks.babi import TASK_TITLES, Babi
 
@@ -29,7 +29,9 @@ def mean_of_tasks(records: list[Record]) -> str:
     by_task = task_accuracies(records)
     if not by_task:
         return ""
-    return f"{fmean(fmean(values) for values in by_task.values()):.1f} ({len(by_task)} tasks)"
+    over_seeds = [100 * mean for mean in seed_means(records, "test_accuracy", len(by_task))]
+    deviation = f" ± {spread(over_seeds).deviation:.1f}" if len(over_seeds) > 1 else ""
+    return f"{fmean(fmean(values) for values in by_task.values()):.1f}{deviation} ({len(by_task)} tasks)"
 
 
 def paper_mean(model: str, records: list[Record]) -> str:
@@ -43,7 +45,8 @@ def mean_difference(model: str, records: list[Record]) -> str:
     if not row or not by_task:
         return ""
     ours, theirs = fmean(map(fmean, by_task.values())), published.babi_mean(row, list(by_task))
-    return difference(ours, theirs, close=MEAN_CLOSE, digits=1, higher_is_better=True)
+    whole = len(by_task) == len(TASK_TITLES)
+    return difference(ours, theirs, close=MEAN_CLOSE, digits=1, higher_is_better=True, whole=whole)
 
 
 def by_task(group: Group, data: str, on_files: bool) -> Table:

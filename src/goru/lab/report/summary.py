@@ -11,7 +11,7 @@ from goru.lab import paper, published
 from goru.lab.errors import LabError
 from goru.lab.report import claims, comparisons, figures, stories, tables
 from goru.lab.report.page import MARKS, judged
-from goru.lab.report.records import Group, load
+from goru.lab.report.records import Group, load, seed_means, spread
 from goru.lab.report.sections import machine
 
 BEGIN, END = "<!-- results: made by `make results`, do not edit -->", "<!-- end of results -->"
@@ -81,10 +81,18 @@ def _headline(groups: list[Group]) -> str:
     count = sum(len(group.records) for group in groups)
     note = (
         f"In brackets: the paper. {finished} of {count} recorded runs are finished"
-        + (f"; {_PARTLY} marks a number that rests on runs or parts still missing" if _PARTLY in str(rows) else "")
-        + ". Speech is another corpus than the paper's, so only the order of the models can be compared.\n"
+        + (f"; {_PARTLY} marks a mean over some of the parts" if _PARTLY in str(rows) else "")
+        + ("; … is a training that has not ended" if "…" in str(rows) else "")
+        + f".{_about_speech(groups)}\n"
     )
     return f"{tables.markdown_rows(('experiment', 'measure', *map(paper.title, models)), rows)}\n{note}"
+
+
+def _about_speech(groups: list[Group]) -> str:
+    speech = [record for group in groups if group.experiment == "speech" for record in group.records]
+    if all(record.config.task.data_set == "timit" for record in speech):
+        return ""
+    return " Speech is another corpus than the paper's, so only the order of the models can be compared."
 
 
 def _title(group: Group) -> str:
@@ -95,6 +103,8 @@ def _title(group: Group) -> str:
 def _number(group: Group, model: str) -> str:
     if model not in group.models:
         return ""
+    if not group.finished(model):
+        return "…"
     one = paper.EXPERIMENTS[group.experiment]
     _, score, digits = _MEASURES[group.experiment]
     scale = 100 / group.baseline if group.experiment in _DRAWN else 100 if score == "test_accuracy" else 1
@@ -107,10 +117,13 @@ def _number(group: Group, model: str) -> str:
     else:
         found = comparisons.scores(group.models[model], score)
         value = scale * found.mean if found else None
-    parts = {record.config.variant for record in group.finished(model)}
-    whole = len(parts) == len(one.variants) if one.in_parts else bool(parts)
-    mark = "" if whole else _PARTLY
-    return "" if value is None else f"{value:.{digits}f}{mark}{f' ({theirs})' if theirs else ''}"
+    if value is None:
+        return ""
+    parts = len(one.variants) if one.in_parts else 1
+    seeds = spread([scale * mean for mean in seed_means(group.models[model], score, parts)] or [value])
+    deviation = f" ± {seeds.deviation:.{digits}f}" if seeds.count > 1 else ""
+    mark = "" if len({record.config.variant for record in group.finished(model)}) == parts else _PARTLY
+    return f"{value:.{digits}f}{deviation}{mark}{f' ({theirs})' if theirs else ''}"
 
 
 def _published(experiment: str, row: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -49,8 +50,12 @@ _SCORES = {
 }
 
 
-def difference(ours: float | None, theirs: float, *, close: float, digits: int, higher_is_better: bool) -> Cell:
+def difference(
+    ours: float | None, theirs: float, *, close: float, digits: int, higher_is_better: bool, whole: bool = True
+) -> Cell:
     """Ours minus the paper's, in figures and in a word; `close` when they are no further apart than that.
+
+    Where parts are still missing (not `whole`) there is no word yet.
 
     >>> difference(1.72, 1.60, close=0.05, digits=2, higher_is_better=False)
     '+0.12 worse'
@@ -58,6 +63,8 @@ def difference(ours: float | None, theirs: float, *, close: float, digits: int, 
     if ours is None:
         return Cell("", "open")
     gap = ours - theirs
+    if not whole:
+        return Cell(f"{gap:+.{digits}f} so far", "open")
     word = "close" if abs(gap) <= close else "better" if (gap > 0) == higher_is_better else "worse"
     return Cell(f"{gap:+.{digits}f} {word}", word)
 
@@ -127,23 +134,32 @@ def results(group: Group) -> Table:
     )
     title = f"{group.title}; baseline {group.baseline:.4f}"
     note = f"Solved: below {paper.SOLVED:.0%} of the baseline; at the baseline: above {paper.AT_BASELINE:.0%} of it."
+    note += f" {paper.EXPERIMENTS[group.experiment].matched}"
     return Table(group.name, title, group.variant, headings, tuple(rows), _BRIEF, note)
 
 
 def _mean(records: list[Record], score: str) -> str:
     values = [value for record in records if (value := record.score(score)) is not None]
-    return f"{spread(values).mean:.1%}" if values else ""
+    found = spread(values) if values else None
+    return "" if found is None else f"{found.mean:.1%}" + (f" ± {found.deviation:.1%}" if found.count > 1 else "")
 
 
 def _solved_at(records: Sequence[Record], below: float) -> str:
-    """The step at which runs were solved; one that still goes on may yet be."""
-    firsts = [record.first_step_below(below) for record in records]
-    reached = [float(step) for step in firsts if step is not None]
+    """The step at which runs were solved that still were at their end; one that goes on may yet be."""
+    ends = [(record.score("test_loss"), record.first_step_below(below)) for record in records]
+    reached = [float(step) for loss, step in ends if loss is not None and loss < below and step is not None]
     if len(reached) == len(records):
-        return f"{round(spread(reached).mean)}"
+        found = spread(reached)
+        return f"{round(found.mean)}" + (f" ± {round(found.deviation)}" if found.count > 1 else "")
     if reached:
         return f"{len(reached)} of {len(records)} seeds"
     return "never" if all(record.finished for record in records) else "not yet"
+
+
+def _loss(record: Record) -> float:
+    """The final test loss; one that is missing is no low one."""
+    loss = record.score("test_loss")
+    return math.inf if loss is None else loss
 
 
 def _beside_the_paper(group: Group, model: str) -> tuple[str, Cell]:
@@ -155,7 +171,7 @@ def _beside_the_paper(group: Group, model: str) -> tuple[str, Cell]:
         return "", Cell("", "")
     if not all(group.finished(name) for name in (model, *rivals)):
         return said, Cell("not yet decided", "open")
-    loss = {name: fmean(r.score("test_loss") or 0.0 for r in group.finished(name)) for name in (model, *rivals)}
+    loss = {name: fmean(_loss(r) for r in group.finished(name)) for name in (model, *rivals)}
     others = [loss[name] for name in rivals if published.ROWS.get(name) != published.ROWS[model]]
     share = loss[model] / group.baseline
     holds = {
