@@ -1,4 +1,4 @@
-"""A training step is the model's: making batches, masking and the rest of the loop take little of it."""
+"""A training step is the model's (forward, loss, backward, optimiser): making its batch takes little of it."""
 
 from __future__ import annotations
 
