@@ -282,7 +282,7 @@ class TestSpeechocean:
         made = tmp_path / "made"
         made.mkdir()
         speechocean.make({"speechocean762.tar.gz": file}, made)
-        manifest = speechocean.read_manifest(made)
+        manifest = utterances.parse_manifest((made / "manifest.tsv").read_bytes(), "manifest")
         assert {s: sum(one.split == s for one in manifest) for s in speechocean.SIZES} == speechocean.SIZES
         monkeypatch.setattr(speechocean, "SELECTION_SHA256", speechocean.selection_digest(manifest))
         monkeypatch.setattr(speechocean, "SAMPLES_SHA256", speechocean.samples_digest(manifest))

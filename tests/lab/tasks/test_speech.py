@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from goru.lab import datasets
+from goru.lab.datasets import speechocean, store
 from goru.lab.errors import LabError
 from goru.lab.tasks.speech import BINS, FLOOR, Speech, SpeechProblem, log_magnitude
+from tests.lab import small_speech
 from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit, network_of, scores
 
@@ -109,6 +112,42 @@ def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.M
     assert problem.about()["utterances"] == {"train": 6, "valid": 3, "test": 3}
     assert problem.frames("test").lengths.tolist() == [(2000 - 256) // 128 + 1] * 3
     assert Speech(data="timit").data_title == "TIMIT"
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a small recorded corpus, the only one on the machine."""
+    monkeypatch.setenv("GORU_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    small_speech.write(tmp_path / "speech_so762_8k", monkeypatch)
+    return tmp_path / "speech_so762_8k"
+
+
+def refused(match: str) -> None:
+    """Before a training starts, and by the training itself."""
+    for use in (lambda: store.glance(datasets.dataset("speech_so762_8k")), lambda: Speech().problem(0, 2).about()):
+        with pytest.raises(LabError, match=match) as error:
+            use()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("cut", ["train", "test", "all of test"])
+def test_a_cut_manifest_is_refused(recorded: Path, cut: str) -> None:
+    assert Speech().problem(0, 2).about()["utterances"] == small_speech.SIZES
+    manifest = recorded / "manifest.tsv"
+    lines = manifest.read_text().splitlines(keepends=True)
+    rows = [line for line in lines if line.startswith(f"{cut.split()[-1]}\t")]
+    dropped = rows if cut.startswith("all") else rows[-1:]
+    manifest.write_text("".join(line for line in lines if line not in dropped))
+    refused(r"manifest\.tsv does not name the 2400 / 600 / 1000 chosen utterances")
+
+
+def test_another_rounding_is_used(recorded: Path) -> None:
+    """The same utterances and lengths, other samples: what they are is for `goru data verify` to say."""
+    entries = speechocean.read_manifest(recorded)
+    assert speechocean.samples_digest(entries) != speechocean.SAMPLES_SHA256
+    store.glance(datasets.dataset("speech_so762_8k"))
+    assert Speech().problem(0, 2).about()["utterances"] == small_speech.SIZES
 
 
 @needs("speech_so762_8k")

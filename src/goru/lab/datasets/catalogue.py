@@ -60,6 +60,8 @@ class DataSet:
     """Files that must be there, of a set without a table of checksums."""
     check: Callable[[Path], str | None] | None = None
     """Checks the content of a folder of such a set; raises LabError, may return what there is to say of it."""
+    look: Callable[[Path], object] | None = None
+    """The part of that check that takes no time; raises LabError."""
     sources: tuple[Source, ...] = ()
     bring: str = ""
     """What to do where there is nothing to download."""
@@ -162,6 +164,7 @@ _DATASETS = (
         size="75 MB (download 520 MB)",
         files=speechocean.FILES,
         check=speechocean.check,
+        look=speechocean.look,
         sources=(
             Source(
                 (

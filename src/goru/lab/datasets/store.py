@@ -78,7 +78,8 @@ def read(dataset: DataSet, names: Sequence[str]) -> dict[str, bytes]:
 def glance(dataset: DataSet) -> Path:
     """The folder of a set that can be used, as far as a short look tells; else an error that says how to mend it.
 
-    Sets with a table of checksums are small and read whole; of the others the files have to be there.
+    Sets with a table of checksums are small and read whole; of the others the files have to be there and to
+    stand a short look.
     """
     folder = require(dataset)
     if dataset.parts:
@@ -86,6 +87,8 @@ def glance(dataset: DataSet) -> Path:
     for name in dataset.files:
         if not (folder / name).is_file():
             raise DataMissingError(f"{folder} lacks {name}: {remedy(dataset)}.")
+    if dataset.look is not None:
+        dataset.look(folder)
     return folder
 
 
