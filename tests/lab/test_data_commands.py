@@ -104,11 +104,12 @@ def test_damaged_data_are_one_sentence(nothing: Path, capsys: pytest.CaptureFixt
     folder = nothing / "data" / "babi"
     folder.mkdir(parents=True)
     (folder / "tasks_1-20_v1-2_en.tar.gz").write_bytes(b"not an archive")
-    for verb in ("reproduce", "run"):
-        code, _, err = said(capsys, verb, "babi")
+    for command in (("reproduce", "babi"), ("run", "babi"), ("data", "verify", "babi")):
+        code, _, err = said(capsys, *command)
         assert code == 1
         assert err.count("\n") == 1
         assert "is damaged" in err
+        assert "run `goru data fetch babi` for a good copy." in err
     assert not (nothing / "runs").exists()
 
 

@@ -119,6 +119,31 @@ class TestLookUp:
         assert store.read(letters(), ["en/two.txt"])
         assert store.verify(letters()).state == "damaged"
 
+    @pytest.mark.parametrize(
+        "form", ["gzip cut off", "gzip of another length", "tar cut off", "xz with a changed byte"]
+    )
+    def test_damage_names_the_command_that_mends_it(self, places: Path, form: str) -> None:
+        one = CONTENT["en/one.txt"]
+        packed = bytearray(tar(CONTENT, "w:xz"))
+        packed[len(packed) // 2] ^= 1
+        files = {
+            "gzip cut off": {"en/one.txt.gz": gzip.compress(one)[:-9]},
+            "gzip of another length": {"en/one.txt.gz": gzip.compress(one + b"x")},
+            "tar cut off": {"letters.tar.gz": tar(CONTENT)[:60]},
+            "xz with a changed byte": {"letters.tar.gz": bytes(packed)},
+        }[form]
+        put(places / "data" / "letters", files)
+        set_ = letters(Source((Download("letters.tar.gz", ("http://127.0.0.1/",), 1),)))
+        mend = "; run `goru data fetch letters` for a good copy."
+        for look in (lambda: store.read(set_, ["en/one.txt"]), lambda: store.glance(set_)):
+            with pytest.raises(DataDamagedError) as error:
+                look()
+            assert str(error.value).endswith(mend)
+            assert str(error.value).count("goru data fetch") == 1
+        verdict = store.verify(set_)
+        assert verdict.state == "damaged"
+        assert verdict.message.endswith(mend)
+
     def test_unknown_name_suggests_the_nearest(self) -> None:
         with pytest.raises(UsageError, match='did you mean "babi"'):
             datasets.dataset("bab1")

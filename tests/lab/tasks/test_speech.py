@@ -101,6 +101,10 @@ def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(LabError, match="bring your own copy"):
         Speech(data="timit").problem(0, 2)
     monkeypatch.setattr(timit, "SIZES", {"train": 6, "valid": 3, "test": 3})
+    (tmp_path / "TIMIT" / "elsewhere").mkdir(parents=True)
+    for use in (lambda: store.glance(datasets.dataset("timit")), lambda: Speech(data="timit").problem(0, 2)):
+        with pytest.raises(LabError, match=r"has no folder TRAIN .*; bring your own copy: put or link the folder"):
+            use()
     rng = np.random.default_rng(0)
     for half, speakers in (("TRAIN", 4), ("TEST", 2)):
         for k in range(speakers):
@@ -123,6 +127,9 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "speech_so762_8k"
 
 
+MEND = r"run `goru data fetch speech_so762_8k` for a good copy\.$"
+
+
 def refused(match: str) -> None:
     """Before a training starts, and by the training itself."""
     for use in (lambda: store.glance(datasets.dataset("speech_so762_8k")), lambda: Speech().problem(0, 2).about()):
@@ -139,7 +146,33 @@ def test_a_cut_manifest_is_refused(recorded: Path, cut: str) -> None:
     rows = [line for line in lines if line.startswith(f"{cut.split()[-1]}\t")]
     dropped = rows if cut.startswith("all") else rows[-1:]
     manifest.write_text("".join(line for line in lines if line not in dropped))
-    refused(r"manifest\.tsv does not name the 2400 / 600 / 1000 chosen utterances")
+    refused(rf"manifest\.tsv does not name the 2400 / 600 / 1000 chosen utterances; {MEND}")
+
+
+@pytest.mark.parametrize("split", small_speech.SIZES)
+def test_a_broken_archive_is_refused(recorded: Path, split: str) -> None:
+    archive = recorded / f"so762_8k_{split}.zip"
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: len(whole) // 2])
+    refused(rf"so762_8k_{split}\.zip: damaged, or not a zip archive .*; {MEND}")
+    other = next(name for name in small_speech.SIZES if name != split)
+    archive.write_bytes((recorded / f"so762_8k_{other}.zip").read_bytes())
+    refused(rf"so762_8k_{split}\.zip: lacks {split}/voice0000\.flac; {MEND}")
+    archive.unlink()
+    with pytest.raises(LabError, match=rf"lacks {archive.name}: run `goru data fetch speech_so762_8k`"):
+        store.glance(datasets.dataset("speech_so762_8k"))
+
+
+def test_changed_sounds_are_refused(recorded: Path) -> None:
+    archive = recorded / "so762_8k_test.zip"
+    whole = bytearray(archive.read_bytes())
+    whole[len(whole) // 3] ^= 1
+    archive.write_bytes(whole)
+    with pytest.raises(LabError, match=rf"so762_8k_test\.zip: .*; {MEND}"):
+        Speech().problem(0, 2).about()
+    verdict = store.verify(datasets.dataset("speech_so762_8k"))
+    assert verdict.state == "damaged"
+    assert "run `goru data fetch speech_so762_8k` for a good copy" in verdict.message
 
 
 def test_another_rounding_is_used(recorded: Path) -> None:

@@ -188,6 +188,7 @@ _DATASETS = (
         licence="LDC93S1, needs a licence of the Linguistic Data Consortium.",
         size="about 600 MB",
         check=timit.check,
+        look=timit.find_utterances,
         bring="bring your own copy: put or link the folder that holds TRAIN and TEST",
     ),
 )

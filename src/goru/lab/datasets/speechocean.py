@@ -12,9 +12,9 @@ import io
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, NamedTuple, TypeVar
 
 import numpy as np
 import soundfile
@@ -43,6 +43,8 @@ _SOURCE_RATE = 16_000
 _TABLES = ("utt2spk", "text", "spk2gender", "spk2age")
 _MEMBER_LIMIT = 16 * 2**20
 
+T = TypeVar("T")
+
 
 def check(folder: Path) -> str:
     """That the manifest selects what it should and every sound is the one that the manifest names.
@@ -70,8 +72,10 @@ def _mean_square(sounds: Sequence[np.ndarray]) -> float:
 
 
 def look(folder: Path) -> None:
-    """A short look: that the manifest selects what it should."""
-    read_manifest(folder)
+    """A short look: that the manifest selects what it should, and the archives' directories list it."""
+    manifest = read_manifest(folder)
+    for split in SIZES:
+        _with_archive(folder, manifest, split, utterances.check_directory)
 
 
 def read_manifest(folder: Path) -> list[Entry]:
@@ -88,10 +92,16 @@ def read_manifest(folder: Path) -> list[Entry]:
 
 def read_split(folder: Path, manifest: Sequence[Entry], split: str) -> list[np.ndarray]:
     """The samples of every utterance of a split, in the manifest's order."""
+    return _with_archive(folder, manifest, split, utterances.read_archive)
+
+
+def _with_archive(
+    folder: Path, manifest: Sequence[Entry], split: str, use: Callable[[IO[bytes], list[Entry], str], T]
+) -> T:
     file = folder / f"so762_8k_{split}.zip"
     try:
         with file.open("rb") as archive:
-            return utterances.read_archive(archive, [one for one in manifest if one.split == split], str(file))
+            return use(archive, [one for one in manifest if one.split == split], str(file))
     except OSError as error:
         raise DataDamagedError(f"{file} cannot be read: {error.strerror or error}.") from None
 

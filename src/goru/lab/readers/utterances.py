@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import zipfile
 import zlib
+from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -68,11 +70,24 @@ def parse_manifest(content: bytes, source: str) -> list[Entry]:
     return entries
 
 
+def check_directory(archive: IO[bytes], entries: list[Entry], source: str) -> None:
+    """That the archive's directory can be read and lists these entries."""
+    with _opened(archive, source) as content:
+        for entry in entries:
+            _member(content, entry, source)
+
+
 def read_archive(archive: IO[bytes], entries: list[Entry], source: str) -> list[np.ndarray]:
     """The samples (int16) of these entries, each compared with its checksum."""
+    with _opened(archive, source) as content:
+        return [_read(content, entry, source) for entry in entries]
+
+
+@contextlib.contextmanager
+def _opened(archive: IO[bytes], source: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(archive) as content:
-            return [_read(content, entry, source) for entry in entries]
+            yield content
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -85,12 +100,16 @@ def read_archive(archive: IO[bytes], entries: list[Entry], source: str) -> list[
         raise FormatError(source, None, f"damaged, or not a zip archive ({str(error).strip() or 'cut off'})") from None
 
 
-def _read(content: zipfile.ZipFile, entry: Entry, source: str) -> np.ndarray:
-    place = f"{source}: {entry.file}"
+def _member(content: zipfile.ZipFile, entry: Entry, source: str) -> zipfile.ZipInfo:
     try:
-        member = content.getinfo(entry.file)
+        return content.getinfo(entry.file)
     except KeyError:
         raise FormatError(source, None, f"lacks {entry.file}") from None
+
+
+def _read(content: zipfile.ZipFile, entry: Entry, source: str) -> np.ndarray:
+    place = f"{source}: {entry.file}"
+    member = _member(content, entry, source)
     if member.file_size > 2 * entry.samples + 65_536:
         raise FormatError(place, None, f"{member.file_size} bytes are too many for {entry.samples} samples")
     try:
