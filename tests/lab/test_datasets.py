@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -258,6 +259,7 @@ class TestFetch:
         with pytest.raises(LabError, match=match) as error:
             download.fetch(set_, say=lambda _: None, progress=False)
         assert "\n" not in str(error.value)
+        assert ".fetching" not in str(error.value)
         assert [p for p in places.rglob("*") if p.is_file()] == []
         assert not (places / "data" / "letters").exists()
 
@@ -303,6 +305,26 @@ class TestFetch:
         server.files["/b"] = tar(CONTENT)
         download.fetch(self.source(f"{server.address}/a", f"{server.address}/b"), lambda _: None, progress=False)
         assert store.verify(letters()).state == "good"
+
+    @pytest.mark.parametrize("parked", [b"<html>for sale</html>", tar({"en/one.txt": b"1\n" * 100}), b""])
+    def test_an_address_that_gives_something_else_is_passed_over(
+        self, places: Path, server: Server, parked: bytes
+    ) -> None:
+        server.files.update({"/a": parked, "/b": parked})
+        mirrors = [f"{server.address}/{name}" for name in "abc"]
+        self.fails(places, self.source(*mirrors), f"{mirrors[0]} gave something else: .*{mirrors[1]} gave .*404")
+        server.files["/c"] = tar(CONTENT)
+        download.fetch(self.source(*mirrors), say=lambda _: None, progress=False)
+        assert store.verify(letters()).state == "good"
+        assert server.asked == ["/a", "/b", "/c"] * 2
+
+    def test_failures_name_addresses_not_temporary_folders(self, places: Path, server: Server) -> None:
+        def check(folder: Path) -> None:
+            raise DataDamagedError(f"{folder / 'en/one.txt'} is odd, as all of {folder}.")
+
+        server.files["/a"] = tar(CONTENT)
+        set_ = dataclasses.replace(self.source(f"{server.address}/a"), check=check)
+        self.fails(places, set_, rf"{server.address}/a gave something else: en/one\.txt is odd, as all of it\.$")
 
     def test_offline(self, places: Path, server: Server) -> None:
         server.close()

@@ -23,7 +23,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Download:
-    """One file behind public addresses that all give the same; the first that answers is taken."""
+    """One file behind public addresses that all should give the same; the first that does is taken."""
 
     file: str
     addresses: tuple[str, ...]

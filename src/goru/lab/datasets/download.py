@@ -7,10 +7,12 @@ whatever goes wrong; a file is renamed to its place only when it is complete and
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,12 +49,15 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
     failures = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for source in dataset.sources:
+        for source in _ways(dataset):
             with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as workplace:
                 try:
                     made = _make(dataset, source, Path(workplace), progress)
-                except (LabError, _DownloadError) as error:
-                    failures.append(str(error).rstrip("."))
+                except _DownloadError as error:
+                    failures.append(str(error))
+                    continue
+                except LabError as error:
+                    failures.append(_something_else(source, error, Path(workplace)))
                     continue
                 for file in made:
                     _move(Path(workplace) / "made" / file, folder / file)
@@ -66,6 +71,29 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
 
 class _DownloadError(Exception):
     """No address gave the file."""
+
+
+def _ways(dataset: DataSet) -> Iterator[Source]:
+    """The sources, with one address of each file whose checksum is not known.
+
+    Whether such an address gave the right file shows only in the parts made of it; then the next one has its turn.
+    """
+    for source in dataset.sources:
+        choices = [
+            [one] if one.known_hash else [dataclasses.replace(one, addresses=(address,)) for address in one.addresses]
+            for one in source.downloads
+        ]
+        for downloads in itertools.product(*choices):
+            yield dataclasses.replace(source, downloads=downloads)
+
+
+def _something_else(source: Source, error: LabError, workplace: Path) -> str:
+    """What is wrong with what the addresses of a source gave; the temporary folders say nothing to a reader."""
+    what = str(error).rstrip(".")
+    for folder in ("downloads", "made"):
+        what = what.replace(f"{workplace / folder}{os.sep}", "").replace(str(workplace / folder), "it")
+    addresses = " and ".join(address for one in source.downloads for address in one.addresses)
+    return f"{addresses} gave something else: {what}"
 
 
 def _make(dataset: DataSet, source: Source, workplace: Path, progress: bool) -> list[Path]:
