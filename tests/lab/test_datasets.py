@@ -6,6 +6,10 @@ import dataclasses
 import gzip
 import hashlib
 import io
+import os
+import signal
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -17,7 +21,7 @@ from typing import ClassVar
 import pytest
 
 from goru.lab import datasets
-from goru.lab.datasets import archives, catalogue, download, penn_characters, speechocean, store
+from goru.lab.datasets import archives, catalogue, download, penn_characters, speechocean, store, workplace
 from goru.lab.datasets.archives import DataDamagedError, read_gzip, read_members
 from goru.lab.datasets.catalogue import DataSet, Download, Part, Source
 from goru.lab.errors import LabError, UsageError
@@ -214,6 +218,9 @@ class Server:
         self.files: dict[str, bytes] = {}
         self.announced: dict[str, int] = {}
         self.asked: list[str] = []
+        self.hold: threading.Event | None = None
+        """After a content that is shorter than announced: what is waited for."""
+        self.holding = threading.Event()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -227,6 +234,9 @@ class Server:
                 self.send_header("Content-Length", str(outer.announced.get(self.path, len(content))))
                 self.end_headers()
                 self.wfile.write(content)
+                if outer.hold is not None and self.path in outer.announced:
+                    outer.holding.set()
+                    outer.hold.wait(60)
 
             def log_message(self, *_: object) -> None:  # pyright: ignore
                 pass
@@ -375,6 +385,60 @@ class TestFetch:
         set_ = letters(Source(downloads, penn_characters.make))
         download.fetch(set_, say=lambda _: None, progress=False)
         assert store.read(set_, list(made)) == made
+
+
+class TestWorkplaces:
+    """The temporary folders of fetches."""
+
+    KILLED_FETCH = """
+import sys
+from goru.lab import data_commands
+from goru.lab.cli import main
+from goru.lab.datasets.catalogue import DATASETS, Download, Source
+from tests.lab.test_datasets import letters
+DATASETS["letters"] = letters(Source((Download("letters.tar.gz", (sys.argv[1],), 10**6),)))
+sys.exit(main(["data", "fetch", "letters"]))
+"""
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+    def test_ended_by_a_signal(self, places: Path, server: Server, number: signal.Signals) -> None:
+        """Nothing stays of an ended fetch; of a killed one until the next fetch, unless it is still at work."""
+        server.files["/a"], server.announced["/a"] = bytes(1000), 10**5  # the rest never comes
+        server.hold = threading.Event()
+        fetching = subprocess.Popen(
+            [sys.executable, "-c", self.KILLED_FETCH, f"{server.address}/a"],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        try:
+            assert server.holding.wait(60)
+            (working,) = (places / "data").glob(".fetching-*")
+            workplace.remove_abandoned(places / "data")
+            assert working.is_dir()
+            fetching.send_signal(number)
+            code = fetching.wait(60)
+        finally:
+            fetching.kill()
+            fetching.wait()
+            server.hold.set()
+        if number == signal.SIGKILL:
+            assert working.is_dir()
+            server.files["/b"] = tar(CONTENT)
+            set_ = letters(Source((Download("letters.tar.gz", (f"{server.address}/b",), 10**6),)))
+            download.fetch(set_, say=lambda _: None, progress=False)
+            assert sorted(p.name for p in (places / "data").iterdir()) == ["letters"]
+        else:
+            assert code == 130
+            assert list((places / "data").iterdir()) == []
+
+    def test_folders_without_a_lock_go_when_they_are_old(self, tmp_path: Path) -> None:
+        new, old = tmp_path / ".fetching-new", put(tmp_path / ".fetching-old", {"downloads/half": b"a"})
+        new.mkdir()
+        os.utime(old, (1e9, 1e9))
+        mine = put(tmp_path / "mine", {"file": b"a"})
+        workplace.remove_abandoned(tmp_path)
+        assert sorted(tmp_path.iterdir()) == [new, mine]
+        workplace.remove_abandoned(tmp_path / "nowhere")
 
 
 class TestCatalogue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -53,13 +54,15 @@ def _list(chosen: list[DataSet], console: Console) -> int:
 
 def _fetch(chosen: list[DataSet], console: Console) -> int:
     from goru.lab.datasets import download
+    from goru.lab.stopping import interrupted_by
 
     if not chosen:
         raise UsageError(f"which data set? There are: {', '.join(DATASETS)}.")
     failed = []
     for one in chosen:
         try:
-            download.fetch(one, lambda text: console.print(text, highlight=False, soft_wrap=True))
+            with interrupted_by(signal.SIGTERM):
+                download.fetch(one, lambda text: console.print(text, highlight=False, soft_wrap=True))
         except LabError as error:
             failed.append(str(error))
     if failed:

@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +29,7 @@ from rich.progress import (
 from goru.lab.datasets import store
 from goru.lab.datasets.archives import DataDamagedError, read_members
 from goru.lab.datasets.catalogue import DataSet, Download, Source
+from goru.lab.datasets.workplace import remove_abandoned, workplace
 from goru.lab.errors import LabError
 
 TIMEOUT_SECONDS = 30
@@ -39,6 +39,7 @@ _CHUNK = 64 * 1024
 def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool = True) -> Path:
     """Download a set into the first folder of the look-up order, unless a good one is there already."""
     folder = store.roots()[0] / dataset.name
+    remove_abandoned(folder.parent)
     before = store.verify(dataset)
     if before.state == "good" and before.folder is not None:
         say(f"{dataset.name} is already in {before.folder} and verified.")
@@ -50,17 +51,17 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for source in _ways(dataset):
-            with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as workplace:
+            with workplace(folder.parent) as place:
                 try:
-                    made = _make(dataset, source, Path(workplace), progress)
+                    made = _make(dataset, source, place, progress)
                 except _DownloadError as error:
                     failures.append(str(error))
                     continue
                 except LabError as error:
-                    failures.append(_something_else(source, error, Path(workplace)))
+                    failures.append(_something_else(source, error, place))
                     continue
                 for file in made:
-                    _move(Path(workplace) / "made" / file, folder / file)
+                    _move(place / "made" / file, folder / file)
                 return _settled(dataset, folder, say)
     except OSError as error:
         raise LabError(f"cannot write {dataset.name} to {folder}: {error.strerror or error}.") from None
@@ -87,19 +88,19 @@ def _ways(dataset: DataSet) -> Iterator[Source]:
             yield dataclasses.replace(source, downloads=downloads)
 
 
-def _something_else(source: Source, error: LabError, workplace: Path) -> str:
+def _something_else(source: Source, error: LabError, place: Path) -> str:
     """What is wrong with what the addresses of a source gave; the temporary folders say nothing to a reader."""
     what = str(error).rstrip(".")
     for folder in ("downloads", "made"):
-        what = what.replace(f"{workplace / folder}{os.sep}", "").replace(str(workplace / folder), "it")
+        what = what.replace(f"{place / folder}{os.sep}", "").replace(str(place / folder), "it")
     addresses = " and ".join(address for one in source.downloads for address in one.addresses)
     return f"{addresses} gave something else: {what}"
 
 
-def _make(dataset: DataSet, source: Source, workplace: Path, progress: bool) -> list[Path]:
+def _make(dataset: DataSet, source: Source, place: Path, progress: bool) -> list[Path]:
     """Download a source and make the set's files of it, in `made`; returns their paths in there."""
-    downloads = {one.file: _download(one, workplace / "downloads", progress) for one in source.downloads}
-    made = workplace / "made"
+    downloads = {one.file: _download(one, place / "downloads", progress) for one in source.downloads}
+    made = place / "made"
     made.mkdir()
     if source.make is None:
         _take_members(dataset, downloads, made)
