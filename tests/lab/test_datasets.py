@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
@@ -64,6 +65,17 @@ def tar(members: dict[str, bytes], mode: str = "w:gz", **special: str) -> bytes:
             member.type, member.linkname = tarfile.SYMTYPE, target
             archive.addfile(member)
     return buffer.getvalue()
+
+
+def unreadable_zip(name: str, content: bytes, flags: int, method: int) -> bytes:
+    """A file in a zip archive, said to be encrypted (flags 1) or packed by a method of another number."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(name), content)
+    changed = bytearray(buffer.getvalue())
+    for start in (6, changed.index(b"PK\x01\x02") + 8):  # the file's own header, and the directory
+        changed[start : start + 4] = struct.pack("<HH", flags, method)
+    return bytes(changed)
 
 
 def put(folder: Path, files: dict[str, bytes]) -> Path:
@@ -200,6 +212,10 @@ class TestArchives:
             archive.writestr("en/one.txt", bytes(10_000))
         lying = buffer.getvalue().replace((10_000).to_bytes(4, "little"), (200).to_bytes(4, "little"))
         self.refused(tmp_path, lying, "damaged|should have")
+
+    @pytest.mark.parametrize(("flags", "method", "match"), [(1, 0, "encrypted"), (0, 99, "compression method")])
+    def test_a_zip_that_cannot_be_read(self, tmp_path: Path, flags: int, method: int, match: str) -> None:
+        self.refused(tmp_path, unreadable_zip("en/one.txt", CONTENT["en/one.txt"], flags, method), match)
 
     @pytest.mark.parametrize("kept", [0, 1, 20, 60, 100])
     @pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w"])

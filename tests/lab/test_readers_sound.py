@@ -22,6 +22,7 @@ from goru.lab.readers.lines import FormatError
 from goru.lab.readers.resampling import halve_rate
 from tests.lab.attempts import attempt
 from tests.lab.real_data import folder, needs
+from tests.lab.test_datasets import unreadable_zip
 
 
 def sphere_file(samples: np.ndarray, rate: int = 16_000, **changed: str) -> bytes:
@@ -203,6 +204,13 @@ class TestUtterances:
         swapped = [entries[0]._replace(pcm_sha256_16="0" * 16)]
         with pytest.raises(FormatError, match="do not have the checksum"):
             utterances.read_archive(io.BytesIO(self.made.archive), swapped, "zip")
+
+    @pytest.mark.parametrize(("flags", "method", "match"), [(1, 0, "encrypted"), (0, 99, "compression method")])
+    def test_an_archive_that_cannot_be_read(self, flags: int, method: int, match: str) -> None:
+        entries = utterances.parse_manifest(self.made.manifest, "manifest")[:1]
+        packed = unreadable_zip(entries[0].file, b"sound", flags, method)
+        with pytest.raises(FormatError, match=f"^zip: damaged, or not a zip archive .*{match}"):
+            utterances.read_archive(io.BytesIO(packed), entries, "zip")
 
     @settings(max_examples=60)
     @given(st.data())

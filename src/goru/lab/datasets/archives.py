@@ -7,19 +7,16 @@ are, and gets their bytes. A member is taken only if it is a regular file of exa
 from __future__ import annotations
 
 import gzip
-import lzma
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from goru.lab.errors import LabError
+from goru.lab.readers.damage import BROKEN, reason
 
 TAR_LIMIT = 4 * 2**30
 """Bytes of content after which a tar archive is not read on: it would be a decompression bomb."""
-
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError)
 
 
 class DataDamagedError(LabError):
@@ -38,8 +35,8 @@ def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
         return _read_tar(archive, wanted)
     except FileNotFoundError:
         raise
-    except _BROKEN as error:
-        raise DataDamagedError(f"{archive} is damaged or not an archive ({_reason(error)}).") from None
+    except BROKEN as error:
+        raise DataDamagedError(f"{archive} is damaged or not an archive ({reason(error)}).") from None
 
 
 def read_gzip(file: Path, size: int) -> bytes:
@@ -49,8 +46,8 @@ def read_gzip(file: Path, size: int) -> bytes:
             content = stream.read(size + 1)
     except FileNotFoundError:
         raise
-    except _BROKEN as error:
-        raise DataDamagedError(f"{file} is damaged ({_reason(error)}).") from None
+    except BROKEN as error:
+        raise DataDamagedError(f"{file} is damaged ({reason(error)}).") from None
     if len(content) != size:
         raise DataDamagedError(f"{file} should hold {size} bytes, it holds {_amount(len(content), size)}.")
     return content
@@ -111,7 +108,3 @@ def _check_length(archive: Path, member: str, size: int, expected: int) -> None:
 
 def _amount(size: int, expected: int) -> str:
     return "more" if size > expected else str(size)
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().rstrip(".") or type(error).__name__

@@ -11,7 +11,6 @@ import hashlib
 import io
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, TypeVar
@@ -21,6 +20,7 @@ import soundfile
 
 from goru.lab.datasets.archives import TAR_LIMIT, DataDamagedError
 from goru.lab.readers import utterances
+from goru.lab.readers.damage import BROKEN, reason
 from goru.lab.readers.lines import numbered
 from goru.lab.readers.resampling import halve_rate
 from goru.lab.readers.utterances import COLUMNS, RATE, Entry
@@ -131,8 +131,8 @@ def make(downloads: Mapping[str, Path], folder: Path) -> None:
     archive = downloads["speechocean762.tar.gz"]
     try:
         sounds, tables, halves = _read_corpus(archive)
-    except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
-        raise DataDamagedError(f"{archive.name} is damaged ({error}).") from None
+    except BROKEN as error:
+        raise DataDamagedError(f"{archive.name} is damaged ({reason(error)}).") from None
     rows = []
     speakers = tables["utt2spk"]
     for split, names in select({name: one.source_samples for name, one in sounds.items()}, speakers).items():

@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import io
 import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 import numpy as np
 import soundfile
 
+from goru.lab.readers.damage import BROKEN, reason
 from goru.lab.readers.lines import FormatError, numbered, shown
 
 RATE = 8000
@@ -88,16 +88,8 @@ def _opened(archive: IO[bytes], source: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(archive) as content:
             yield content
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        raise FormatError(source, None, f"damaged, or not a zip archive ({str(error).strip() or 'cut off'})") from None
+    except BROKEN as error:
+        raise FormatError(source, None, f"damaged, or not a zip archive ({reason(error)})") from None
 
 
 def _member(content: zipfile.ZipFile, entry: Entry, source: str) -> zipfile.ZipInfo:
