@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tarfile
 import threading
+import tracemalloc
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -76,6 +77,16 @@ def unreadable_zip(name: str, content: bytes, flags: int, method: int) -> bytes:
     for start in (6, changed.index(b"PK\x01\x02") + 8):  # the file's own header, and the directory
         changed[start : start + 4] = struct.pack("<HH", flags, method)
     return bytes(changed)
+
+
+def peak_memory(use: Callable[[], object]) -> int:
+    """Bytes that were allocated at most while something went on."""
+    tracemalloc.start()
+    try:
+        use()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def put(folder: Path, files: dict[str, bytes]) -> Path:
@@ -204,6 +215,50 @@ class TestArchives:
         file.write_bytes(gzip.compress(bytes(10**7)))
         with pytest.raises(DataDamagedError, match="should hold 100 bytes, it holds more"):
             read_gzip(file, 100)
+
+    @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE])
+    @pytest.mark.parametrize("size", [2**25, -512])
+    def test_endless_headers(self, tmp_path: Path, kind: bytes, size: int) -> None:
+        """A name of 32 MiB in a small archive is refused before it is read."""
+        header = tarfile.TarInfo("././@LongLink")
+        header.type, header.size = kind, size
+        content = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(max(size, 0)) + tar(CONTENT, "w"))
+        match = "too long" if size > 0 else "too long|damaged"
+        assert peak_memory(lambda: self.refused(tmp_path, content, match)) < 2**23
+
+    def test_endless_attributes_of_the_archive(self, tmp_path: Path) -> None:
+        """Attributes for all members are not kept from member to member."""
+        buffer = io.BytesIO()
+        with gzip.GzipFile(fileobj=buffer, mode="w") as packed:
+            for k in range(40):
+                header = tarfile.TarInfo("global")
+                attribute = f"key{k}={'x' * 500_000}\n"
+                line = f"{len(attribute) + 7} {attribute}".encode()
+                header.type, header.size = tarfile.XGLTYPE, len(line)
+                packed.write(header.tobuf() + line.ljust(-(-len(line) // 512) * 512, b"\0"))
+                packed.write(tarfile.TarInfo(f"member{k}").tobuf())
+            packed.write(bytes(1024))
+        file = tmp_path / "archive"
+        file.write_bytes(buffer.getvalue())
+        assert peak_memory(lambda: read_members(file, self.wanted)) < 2**23
+
+    def test_members_that_go_back(self, tmp_path: Path) -> None:
+        """A negative length would lead tarfile round in a circle."""
+        member = tarfile.TarInfo("circle")
+        member.size = -512
+        content = tarfile.TarInfo("first").tobuf() + member.tobuf(tarfile.GNU_FORMAT) + tar(CONTENT, "w")
+        self.refused(tmp_path, content, "overlap|damaged")
+
+    @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+    @pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+    def test_long_names_are_read(self, tmp_path: Path, mode: str, style: int) -> None:
+        file = tmp_path / "archive"
+        with tarfile.open(file, mode, format=style) as archive:  # pyright: ignore
+            for name, content in {"x" * 700: b"x" * 3000, **CONTENT}.items():
+                member = tarfile.TarInfo(f"{'folder/' * 50}{name}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        assert read_members(file, self.wanted) == CONTENT
 
     def test_a_lying_zip(self, tmp_path: Path) -> None:
         """The directory of the archive says 200 bytes; more are packed."""

@@ -22,7 +22,7 @@ from goru.lab.readers.lines import FormatError
 from goru.lab.readers.resampling import halve_rate
 from tests.lab.attempts import attempt
 from tests.lab.real_data import folder, needs
-from tests.lab.test_datasets import unreadable_zip
+from tests.lab.test_datasets import peak_memory, tar, unreadable_zip
 
 
 def sphere_file(samples: np.ndarray, rate: int = 16_000, **changed: str) -> bytes:
@@ -201,6 +201,10 @@ class TestUtterances:
         refused(files | {second: b"no sound"}, f"{second}: cannot be decoded")
         refused(files | {second: files[first]}, f"{second}: shape")
         refused(files | {second: bytes(10**6)}, f"{second}: 1000000 bytes are too many")
+        endless = io.BytesIO()
+        soundfile.write(endless, np.zeros(5_000_000, dtype=np.int16), 8000, format="FLAC", subtype="PCM_16")
+        peak = peak_memory(lambda: refused(files | {first: endless.getvalue()}, f"{first}: shape .* or more"))
+        assert peak < 5_000_000  # decoded it would take 10 MB
         swapped = [entries[0]._replace(pcm_sha256_16="0" * 16)]
         with pytest.raises(FormatError, match="do not have the checksum"):
             utterances.read_archive(io.BytesIO(self.made.archive), swapped, "zip")
@@ -323,6 +327,21 @@ class TestSpeechocean:
         file.write_bytes(whole)
         with pytest.raises(LabError, match="too few sentences for 1000 of test"):
             speechocean.make({"speechocean762.tar.gz": file}, tmp_path)
+
+    def test_endless_sounds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A sound that is too long is left out, without being decoded to its end."""
+        monkeypatch.setattr(speechocean, "SIZES", {"test": 1})
+        sound = io.BytesIO()
+        soundfile.write(sound, np.zeros(5_000_000, dtype=np.int16), 16_000, format="FLAC", subtype="PCM_16")
+        file = tmp_path / "speechocean762.tar.gz"
+        file.write_bytes(tar({"WAVE/1.WAV": sound.getvalue(), "train/utt2spk": b"1\t1\n"}))
+        del sound
+
+        def make() -> None:
+            with pytest.raises(LabError, match="too few sentences for 1 of test"):
+                speechocean.make({"speechocean762.tar.gz": file}, tmp_path)
+
+        assert peak_memory(make) < 5_000_000
 
     def test_a_folder_that_is_not_the_set(self, tmp_path: Path) -> None:
         with pytest.raises(LabError, match=r"manifest\.tsv cannot be read"):

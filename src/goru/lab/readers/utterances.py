@@ -105,12 +105,14 @@ def _read(content: zipfile.ZipFile, entry: Entry, source: str) -> np.ndarray:
     if member.file_size > 2 * entry.samples + 65_536:
         raise FormatError(place, None, f"{member.file_size} bytes are too many for {entry.samples} samples")
     try:
-        samples, rate = soundfile.read(io.BytesIO(content.read(member)), dtype="int16")
+        sound = io.BytesIO(content.read(member))
+        samples, rate = soundfile.read(sound, frames=entry.samples + 1, dtype="int16")
     except soundfile.SoundFileError as error:
         raise FormatError(place, None, f"cannot be decoded ({error})") from None
     if rate != RATE or samples.shape != (entry.samples,):
+        more = " or more" if len(samples) > entry.samples else ""
         raise FormatError(
-            place, None, f"shape {samples.shape} at {rate} Hz, should be {entry.samples} samples at {RATE} Hz"
+            place, None, f"shape {samples.shape}{more} at {rate} Hz, should be {entry.samples} samples at {RATE} Hz"
         )
     if pcm_digest(samples) != entry.pcm_sha256_16:
         raise FormatError(place, None, "its samples do not have the checksum of the manifest")
