@@ -122,6 +122,11 @@ class TestTimit:
         chosen.write_bytes(sphere_file(SAMPLES, rate=8000))
         with pytest.raises(FormatError, match=rf"{chosen.name}: has 8000 samples a second"):
             timit.check(top)
+        chosen.write_bytes(sphere_file(np.zeros(766)))
+        with pytest.raises(FormatError, match=rf"{chosen.name}: has 766 samples, at least 767 are needed"):
+            timit.check(top)
+        chosen.write_bytes(sphere_file(np.zeros(767)))
+        timit.check(top)
 
 
 class TestResampling:
@@ -180,11 +185,11 @@ class TestUtterances:
         with pytest.raises(FormatError, match=f"^manifest, {match}"):
             utterances.parse_manifest(self.made.manifest.replace(*change), "manifest")
 
-    @pytest.mark.parametrize("samples", ["0", "-5", "x", "99999999999", "999999", "²"])
+    @pytest.mark.parametrize("samples", ["0", "-5", "x", "383", "99999999999", "999999", "²"])
     def test_manifest_sample_counts(self, samples: str) -> None:
         row = ["test", "a.flac", "", "", "", "", "", samples, "0", "0" * 16, ""]
         content = ("\t".join(utterances.COLUMNS) + "\n" + "\t".join(row) + "\n").encode()
-        with pytest.raises(FormatError, match=r"^manifest, line 2: .* is not a number of samples"):
+        with pytest.raises(FormatError, match=r"^manifest, line 2: 'a\.flac': .* is not a number of samples"):
             utterances.parse_manifest(content, "manifest")
 
     def test_archive_errors(self) -> None:
@@ -262,7 +267,7 @@ class TestSpeechocean:
         assert clipped.max() <= 32767
 
     def corpus(self, speakers: int = 8, sentences: int = 3) -> bytes:
-        """The published corpus in small: 16 kHz, tables in two halves, one sentence of each speaker too long."""
+        """The published corpus in small: 16 kHz, tables in two halves; each speaker's first is too long, last too short."""
         rng = np.random.default_rng(0)
         files: dict[str, bytes] = {}
         tables: dict[str, list[str]] = {}
@@ -270,10 +275,10 @@ class TestSpeechocean:
             half = "train" if k % 2 else "test"
             tables.setdefault(f"{half}/spk2gender", []).append(f"{k:04}\tf")
             tables.setdefault(f"{half}/spk2age", []).append(f"{k:04}\t{k + 6}")
-            for j in range(sentences):
+            for j in range(sentences + 1):
                 name = f"{k:04}{j:05}"
                 sound = io.BytesIO()
-                length = 81_000 if j == 0 else 2000 + 100 * j
+                length = {0: 81_000, sentences: 200}.get(j, 2000 + 100 * j)
                 soundfile.write(sound, rng.integers(-900, 900, length).astype(np.int16), 16_000, format="WAV")
                 files[f"WAVE/SPEAKER{k:04}/{name}.WAV"] = sound.getvalue()
                 tables.setdefault(f"{half}/utt2spk", []).append(f"{name}\t{k:04}")
@@ -313,6 +318,7 @@ class TestSpeechocean:
         speakers = {s: {one.speaker for one in manifest if one.split == s} for s in speechocean.SIZES}
         assert not speakers["train"] & speakers["test"]
         assert max(one.samples for one in manifest) == 1100  # 2200 at 16 kHz; those of more than 5 s are left out
+        assert min(one.samples for one in manifest) == 1050
         lines = (made / "manifest.tsv").read_text().splitlines()
         assert lines[1].split("\t")[4] == "f"
         assert lines[1].split("\t")[6] in ("train", "test")

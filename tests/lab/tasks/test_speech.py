@@ -13,6 +13,7 @@ import torch
 from goru.lab import datasets
 from goru.lab.datasets import speechocean, store
 from goru.lab.errors import LabError
+from goru.lab.readers import utterances
 from goru.lab.tasks.speech import BINS, FLOOR, Speech, SpeechProblem, log_magnitude
 from tests.lab import small_speech
 from tests.lab.real_data import needs
@@ -116,6 +117,10 @@ def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.M
     assert problem.about()["utterances"] == {"train": 6, "valid": 3, "test": 3}
     assert problem.frames("test").lengths.tolist() == [(2000 - 256) // 128 + 1] * 3
     assert Speech(data="timit").data_title == "TIMIT"
+    file = timit.find_utterances(tmp_path / "TIMIT")["valid"][1]
+    file.write_bytes(sphere_file(np.ones(600)))
+    with pytest.raises(LabError, match=rf"{file}: has 600 samples, at least 767 are needed"):
+        list(Speech(data="timit").splits()["valid"]())
 
 
 @pytest.fixture
@@ -181,6 +186,16 @@ def test_another_rounding_is_used(recorded: Path) -> None:
     assert speechocean.samples_digest(entries) != speechocean.SAMPLES_SHA256
     store.glance(datasets.dataset("speech_so762_8k"))
     assert Speech().problem(0, 2).about()["utterances"] == small_speech.SIZES
+
+
+@pytest.mark.parametrize("cell", ["goru", "gru", "lstm", "eurnn-complex"])
+def test_the_shortest_utterance_that_is_read(cell: str) -> None:
+    """Two frames: one to see, one to predict; every model takes it."""
+    sound = np.random.default_rng(0).normal(0, 100, utterances.SHORTEST)
+    assert log_magnitude(sound).shape == (2, BINS)
+    assert log_magnitude(sound[1:]).shape == (1, BINS)
+    problem = SpeechProblem({name: lambda: iter([sound, sound]) for name in ("train", "valid", "test")}, 0, 2)
+    assert math.isfinite(scores(problem, network_of(problem, cell).eval())["loss"])
 
 
 @needs("speech_so762_8k")

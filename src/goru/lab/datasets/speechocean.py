@@ -22,7 +22,7 @@ from goru.lab.readers import utterances
 from goru.lab.readers.damage import BROKEN, reason
 from goru.lab.readers.lines import numbered
 from goru.lab.readers.resampling import halve_rate
-from goru.lab.readers.utterances import COLUMNS, RATE, Entry
+from goru.lab.readers.utterances import COLUMNS, RATE, SHORTEST, Entry
 
 SIZES = {"test": 1000, "valid": 600, "train": 2400}
 FILES = ("manifest.tsv", *(f"so762_8k_{split}.zip" for split in SIZES))
@@ -181,7 +181,7 @@ def drop_low_bits(samples: np.ndarray) -> tuple[np.ndarray, int]:
 def _read_corpus(
     archive: Path,
 ) -> tuple[dict[str, _Sound], dict[str, dict[str, str]], dict[str, str]]:
-    """In one pass: sentences that are short enough, the corpus's tables, and the half that each sentence is in."""
+    """In one pass: sentences of a fit length, the corpus's tables, and the half that each sentence is in."""
     sounds: dict[str, _Sound] = {}
     tables: dict[str, dict[str, str]] = {name: {} for name in _TABLES}
     halves: dict[str, str] = {}
@@ -198,7 +198,7 @@ def _read_corpus(
                     halves[key] = path.parent.name
             continue
         samples = _sound(read(), member.name)
-        if len(samples) <= _LONGEST:
+        if 2 * SHORTEST <= len(samples) <= _LONGEST:
             sounds[path.stem] = _Sound(*drop_low_bits(halve_rate(samples.astype(np.float64))), len(samples))
     return sounds, tables, halves
 

@@ -29,6 +29,8 @@ COLUMNS = (
     "pcm_sha256_16",
     "text",
 )
+SHORTEST = 384
+"""Samples: two frames of 256, half over one another; fewer leave nothing to predict."""
 LONGEST = 60 * RATE
 """Samples; more would not be a sentence."""
 
@@ -58,8 +60,9 @@ def parse_manifest(content: bytes, source: str) -> list[Entry]:
             raise FormatError(source, line, f"should have {len(COLUMNS)} columns, has {len(columns)}")
         row = dict(zip(COLUMNS, columns, strict=True))
         count, digest = row["n_samples_8k"], row["pcm_sha256_16"]
-        if not (count.isascii() and count.isdigit()) or len(count) > 9 or not 1 <= int(count) <= LONGEST:
-            raise FormatError(source, line, f"{shown(count)} is not a number of samples from 1 to {LONGEST}")
+        if not (count.isascii() and count.isdigit()) or len(count) > 9 or not SHORTEST <= int(count) <= LONGEST:
+            where = f"{shown(row['file'])}: {shown(count)}"
+            raise FormatError(source, line, f"{where} is not a number of samples from {SHORTEST} to {LONGEST}")
         if len(digest) != 16 or digest.strip("0123456789abcdef"):
             raise FormatError(source, line, f"{shown(digest)} is not 16 digits of a checksum")
         if row["split"] not in ("train", "valid", "test") or not row["file"]:
