@@ -127,6 +127,13 @@ class TestLookUp:
         assert store.read(letters(), list(CONTENT)) == CONTENT
         assert store.verify(letters()).state == "good"
 
+    def test_tests_use_what_the_look_up_finds(self, places: Path) -> None:
+        assert needs("ptb").args == (True,)
+        put(places / "cache" / "goru" / "data" / "ptb", {"ptb.char.test.txt": b""})
+        assert needs("ptb").args == (False,)
+        mark = needs("ptb", "babi")
+        assert (mark.args, mark.kwargs) == ((True,), {"reason": "not on this machine: babi"})
+
     def test_missing_says_how_to_get_it(self, places: Path) -> None:
         with pytest.raises(store.DataMissingError, match="goru data fetch babi"):
             datasets.read(datasets.dataset("babi"), ["en/qa1_single-supporting-fact_train.txt"])

@@ -267,7 +267,7 @@ class TestSpeechocean:
         assert clipped.max() <= 32767
 
     def corpus(self, speakers: int = 8, sentences: int = 3) -> bytes:
-        """The published corpus in small: 16 kHz, tables in two halves; each speaker's first is too long, last too short."""
+        """The published corpus in small: 16 kHz, tables in two halves; a first sentence too long, a last too short."""
         rng = np.random.default_rng(0)
         files: dict[str, bytes] = {}
         tables: dict[str, list[str]] = {}

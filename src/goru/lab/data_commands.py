@@ -96,11 +96,22 @@ def _path(chosen: list[DataSet], console: Console) -> int:
 def missing(configs: list[RunConfig]) -> dict[str, str]:
     """For each experiment whose data are missing or damaged, a sentence that says so and how to mend it."""
     reasons: dict[str, str] = {}
+    looked: dict[str, str | None] = {}
     for config in configs:
         name = config.task.data_set
-        if name is not None and config.experiment not in reasons:
-            try:
-                store.glance(datasets.dataset(name))
-            except LabError as error:
-                reasons[config.experiment] = str(error)
+        if name is None:
+            continue
+        if name not in looked:
+            looked[name] = _trouble(datasets.dataset(name))
+        reason = looked[name]
+        if reason is not None:
+            reasons.setdefault(config.experiment, reason)
     return reasons
+
+
+def _trouble(one: DataSet) -> str | None:
+    try:
+        store.glance(one)
+    except LabError as error:
+        return str(error)
+    return None
