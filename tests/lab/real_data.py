@@ -1,8 +1,7 @@
-"""The real data in tests: used where GORU_DATA is set, a stated reason to skip where not."""
+"""The real data in tests: used where they are found, a stated reason to skip where not."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ import pytest
 from goru.lab import datasets
 
 
-def needs(name: str) -> pytest.MarkDecorator:
-    """Skips a test when GORU_DATA does not hold the data set."""
-    present = any((Path(root) / name).is_dir() for root in os.environ.get("GORU_DATA", "").split(os.pathsep) if root)
-    return pytest.mark.skipif(not present, reason=f"GORU_DATA does not hold {name}")
+def needs(*names: str) -> pytest.MarkDecorator:
+    """Skips a test when one of these data sets is not on this machine."""
+    missing = [name for name in names if datasets.find(datasets.dataset(name)) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not on this machine: {', '.join(missing)}")
 
 
 def folder(name: str) -> Path:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import paper
+from goru.lab import data_commands, paper
 from goru.lab.cli import main
 from goru.lab.config import override
+from goru.lab.datasets import store
 from tests.lab.real_data import needs
 
 
@@ -62,7 +63,7 @@ def test_verify(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "damaged  ptb" in out
 
 
-@needs("ptb")
+@needs("ptb", "shortest_path", "babi")
 def test_verify_real(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "data", "verify", "ptb", "shortest_path", "babi")
     assert code == 0
@@ -100,15 +101,36 @@ def test_missing_data_are_one_sentence(nothing: Path, experiment: str, capsys: p
         assert list(nothing.iterdir()) == []
 
 
+def test_each_data_set_is_looked_at_once(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(store, "glance", lambda one: looked.append(one.name))
+    configs = paper.grid(seeds=2) + paper.grid(["speech"], variants=["timit"])
+    assert data_commands.missing(configs) == {}
+    assert sorted(looked) == ["babi", "ptb", "shortest_path", "speech_so762_8k", "timit"]
+
+
+@pytest.mark.parametrize(
+    "argv", [("run", "speech", "--data", "timit"), ("reproduce", "speech", "--variants", "timit")], ids=" ".join
+)
+def test_the_commands_for_timit(nothing: Path, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the documentation."""
+    page = Path(__file__).parents[2] / "docs" / "data.md"
+    assert f"`goru {' '.join(argv)}`" in page.read_text()
+    code, _, err = said(capsys, *argv)
+    assert code == 1
+    assert "the data set timit is not on this machine: bring your own copy" in err
+
+
 def test_damaged_data_are_one_sentence(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = nothing / "data" / "babi"
     folder.mkdir(parents=True)
     (folder / "tasks_1-20_v1-2_en.tar.gz").write_bytes(b"not an archive")
-    for verb in ("reproduce", "run"):
-        code, _, err = said(capsys, verb, "babi")
+    for command in (("reproduce", "babi"), ("run", "babi"), ("data", "verify", "babi")):
+        code, _, err = said(capsys, *command)
         assert code == 1
         assert err.count("\n") == 1
         assert "is damaged" in err
+        assert "run `goru data fetch babi` for a good copy." in err
     assert not (nothing / "runs").exists()
 
 

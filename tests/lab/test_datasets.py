@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import io
+import os
+import signal
+import struct
+import subprocess
+import sys
 import tarfile
 import threading
+import tracemalloc
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +23,7 @@ from typing import ClassVar
 import pytest
 
 from goru.lab import datasets
-from goru.lab.datasets import archives, catalogue, download, penn_characters, speechocean, store
+from goru.lab.datasets import archives, catalogue, download, penn_characters, speechocean, store, workplace
 from goru.lab.datasets.archives import DataDamagedError, read_gzip, read_members
 from goru.lab.datasets.catalogue import DataSet, Download, Part, Source
 from goru.lab.errors import LabError, UsageError
@@ -61,6 +68,27 @@ def tar(members: dict[str, bytes], mode: str = "w:gz", **special: str) -> bytes:
     return buffer.getvalue()
 
 
+def unreadable_zip(name: str, content: bytes, flags: int, method: int) -> bytes:
+    """A file in a zip archive, said to be encrypted (flags 1) or packed by a method of another number."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(name), content)
+    changed = bytearray(buffer.getvalue())
+    for start in (6, changed.index(b"PK\x01\x02") + 8):  # the file's own header, and the directory
+        changed[start : start + 4] = struct.pack("<HH", flags, method)
+    return bytes(changed)
+
+
+def peak_memory(use: Callable[[], object]) -> int:
+    """Bytes that were allocated at most while something went on."""
+    tracemalloc.start()
+    try:
+        use()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def put(folder: Path, files: dict[str, bytes]) -> Path:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +127,13 @@ class TestLookUp:
         assert store.read(letters(), list(CONTENT)) == CONTENT
         assert store.verify(letters()).state == "good"
 
+    def test_tests_use_what_the_look_up_finds(self, places: Path) -> None:
+        assert needs("ptb").args == (True,)
+        put(places / "cache" / "goru" / "data" / "ptb", {"ptb.char.test.txt": b""})
+        assert needs("ptb").args == (False,)
+        mark = needs("ptb", "babi")
+        assert (mark.args, mark.kwargs) == ((True,), {"reason": "not on this machine: babi"})
+
     def test_missing_says_how_to_get_it(self, places: Path) -> None:
         with pytest.raises(store.DataMissingError, match="goru data fetch babi"):
             datasets.read(datasets.dataset("babi"), ["en/qa1_single-supporting-fact_train.txt"])
@@ -118,6 +153,31 @@ class TestLookUp:
             store.read(letters(), ["en/one.txt"])
         assert store.read(letters(), ["en/two.txt"])
         assert store.verify(letters()).state == "damaged"
+
+    @pytest.mark.parametrize(
+        "form", ["gzip cut off", "gzip of another length", "tar cut off", "xz with a changed byte"]
+    )
+    def test_damage_names_the_command_that_mends_it(self, places: Path, form: str) -> None:
+        one = CONTENT["en/one.txt"]
+        packed = bytearray(tar(CONTENT, "w:xz"))
+        packed[len(packed) // 2] ^= 1
+        files = {
+            "gzip cut off": {"en/one.txt.gz": gzip.compress(one)[:-9]},
+            "gzip of another length": {"en/one.txt.gz": gzip.compress(one + b"x")},
+            "tar cut off": {"letters.tar.gz": tar(CONTENT)[:60]},
+            "xz with a changed byte": {"letters.tar.gz": bytes(packed)},
+        }[form]
+        put(places / "data" / "letters", files)
+        set_ = letters(Source((Download("letters.tar.gz", ("http://127.0.0.1/",), 1),)))
+        mend = "; run `goru data fetch letters` for a good copy."
+        for look in (lambda: store.read(set_, ["en/one.txt"]), lambda: store.glance(set_)):
+            with pytest.raises(DataDamagedError) as error:
+                look()
+            assert str(error.value).endswith(mend)
+            assert str(error.value).count("goru data fetch") == 1
+        verdict = store.verify(set_)
+        assert verdict.state == "damaged"
+        assert verdict.message.endswith(mend)
 
     def test_unknown_name_suggests_the_nearest(self) -> None:
         with pytest.raises(UsageError, match='did you mean "babi"'):
@@ -163,6 +223,50 @@ class TestArchives:
         with pytest.raises(DataDamagedError, match="should hold 100 bytes, it holds more"):
             read_gzip(file, 100)
 
+    @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE])
+    @pytest.mark.parametrize("size", [2**25, -512])
+    def test_endless_headers(self, tmp_path: Path, kind: bytes, size: int) -> None:
+        """A name of 32 MiB in a small archive is refused before it is read."""
+        header = tarfile.TarInfo("././@LongLink")
+        header.type, header.size = kind, size
+        content = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(max(size, 0)) + tar(CONTENT, "w"))
+        match = "too long" if size > 0 else "too long|damaged"
+        assert peak_memory(lambda: self.refused(tmp_path, content, match)) < 2**23
+
+    def test_endless_attributes_of_the_archive(self, tmp_path: Path) -> None:
+        """Attributes for all members are not kept from member to member."""
+        buffer = io.BytesIO()
+        with gzip.GzipFile(fileobj=buffer, mode="w") as packed:
+            for k in range(40):
+                header = tarfile.TarInfo("global")
+                attribute = f"key{k}={'x' * 500_000}\n"
+                line = f"{len(attribute) + 7} {attribute}".encode()
+                header.type, header.size = tarfile.XGLTYPE, len(line)
+                packed.write(header.tobuf() + line.ljust(-(-len(line) // 512) * 512, b"\0"))
+                packed.write(tarfile.TarInfo(f"member{k}").tobuf())
+            packed.write(bytes(1024))
+        file = tmp_path / "archive"
+        file.write_bytes(buffer.getvalue())
+        assert peak_memory(lambda: read_members(file, self.wanted)) < 2**23
+
+    def test_members_that_go_back(self, tmp_path: Path) -> None:
+        """A negative length would lead tarfile round in a circle."""
+        member = tarfile.TarInfo("circle")
+        member.size = -512
+        content = tarfile.TarInfo("first").tobuf() + member.tobuf(tarfile.GNU_FORMAT) + tar(CONTENT, "w")
+        self.refused(tmp_path, content, "overlap|damaged")
+
+    @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+    @pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+    def test_long_names_are_read(self, tmp_path: Path, mode: str, style: int) -> None:
+        file = tmp_path / "archive"
+        with tarfile.open(file, mode, format=style) as archive:  # pyright: ignore
+            for name, content in {"x" * 700: b"x" * 3000, **CONTENT}.items():
+                member = tarfile.TarInfo(f"{'folder/' * 50}{name}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        assert read_members(file, self.wanted) == CONTENT
+
     def test_a_lying_zip(self, tmp_path: Path) -> None:
         """The directory of the archive says 200 bytes; more are packed."""
         buffer = io.BytesIO()
@@ -170,6 +274,10 @@ class TestArchives:
             archive.writestr("en/one.txt", bytes(10_000))
         lying = buffer.getvalue().replace((10_000).to_bytes(4, "little"), (200).to_bytes(4, "little"))
         self.refused(tmp_path, lying, "damaged|should have")
+
+    @pytest.mark.parametrize(("flags", "method", "match"), [(1, 0, "encrypted"), (0, 99, "compression method")])
+    def test_a_zip_that_cannot_be_read(self, tmp_path: Path, flags: int, method: int, match: str) -> None:
+        self.refused(tmp_path, unreadable_zip("en/one.txt", CONTENT["en/one.txt"], flags, method), match)
 
     @pytest.mark.parametrize("kept", [0, 1, 20, 60, 100])
     @pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w"])
@@ -188,6 +296,9 @@ class Server:
         self.files: dict[str, bytes] = {}
         self.announced: dict[str, int] = {}
         self.asked: list[str] = []
+        self.hold: threading.Event | None = None
+        """After a content that is shorter than announced: what is waited for."""
+        self.holding = threading.Event()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -201,6 +312,9 @@ class Server:
                 self.send_header("Content-Length", str(outer.announced.get(self.path, len(content))))
                 self.end_headers()
                 self.wfile.write(content)
+                if outer.hold is not None and self.path in outer.announced:
+                    outer.holding.set()
+                    outer.hold.wait(60)
 
             def log_message(self, *_: object) -> None:  # pyright: ignore
                 pass
@@ -233,6 +347,7 @@ class TestFetch:
         with pytest.raises(LabError, match=match) as error:
             download.fetch(set_, say=lambda _: None, progress=False)
         assert "\n" not in str(error.value)
+        assert ".fetching" not in str(error.value)
         assert [p for p in places.rglob("*") if p.is_file()] == []
         assert not (places / "data" / "letters").exists()
 
@@ -278,6 +393,26 @@ class TestFetch:
         server.files["/b"] = tar(CONTENT)
         download.fetch(self.source(f"{server.address}/a", f"{server.address}/b"), lambda _: None, progress=False)
         assert store.verify(letters()).state == "good"
+
+    @pytest.mark.parametrize("parked", [b"<html>for sale</html>", tar({"en/one.txt": b"1\n" * 100}), b""])
+    def test_an_address_that_gives_something_else_is_passed_over(
+        self, places: Path, server: Server, parked: bytes
+    ) -> None:
+        server.files.update({"/a": parked, "/b": parked})
+        mirrors = [f"{server.address}/{name}" for name in "abc"]
+        self.fails(places, self.source(*mirrors), f"{mirrors[0]} gave something else: .*{mirrors[1]} gave .*404")
+        server.files["/c"] = tar(CONTENT)
+        download.fetch(self.source(*mirrors), say=lambda _: None, progress=False)
+        assert store.verify(letters()).state == "good"
+        assert server.asked == ["/a", "/b", "/c"] * 2
+
+    def test_failures_name_addresses_not_temporary_folders(self, places: Path, server: Server) -> None:
+        def check(folder: Path) -> None:
+            raise DataDamagedError(f"{folder / 'en/one.txt'} is odd, as all of {folder}.")
+
+        server.files["/a"] = tar(CONTENT)
+        set_ = dataclasses.replace(self.source(f"{server.address}/a"), check=check)
+        self.fails(places, set_, rf"{server.address}/a gave something else: en/one\.txt is odd, as all of it\.$")
 
     def test_offline(self, places: Path, server: Server) -> None:
         server.close()
@@ -328,6 +463,60 @@ class TestFetch:
         set_ = letters(Source(downloads, penn_characters.make))
         download.fetch(set_, say=lambda _: None, progress=False)
         assert store.read(set_, list(made)) == made
+
+
+class TestWorkplaces:
+    """The temporary folders of fetches."""
+
+    KILLED_FETCH = """
+import sys
+from goru.lab import data_commands
+from goru.lab.cli import main
+from goru.lab.datasets.catalogue import DATASETS, Download, Source
+from tests.lab.test_datasets import letters
+DATASETS["letters"] = letters(Source((Download("letters.tar.gz", (sys.argv[1],), 10**6),)))
+sys.exit(main(["data", "fetch", "letters"]))
+"""
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+    def test_ended_by_a_signal(self, places: Path, server: Server, number: signal.Signals) -> None:
+        """Nothing stays of an ended fetch; of a killed one until the next fetch, unless it is still at work."""
+        server.files["/a"], server.announced["/a"] = bytes(1000), 10**5  # the rest never comes
+        server.hold = threading.Event()
+        fetching = subprocess.Popen(
+            [sys.executable, "-c", self.KILLED_FETCH, f"{server.address}/a"],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        try:
+            assert server.holding.wait(60)
+            (working,) = (places / "data").glob(".fetching-*")
+            workplace.remove_abandoned(places / "data")
+            assert working.is_dir()
+            fetching.send_signal(number)
+            code = fetching.wait(60)
+        finally:
+            fetching.kill()
+            fetching.wait()
+            server.hold.set()
+        if number == signal.SIGKILL:
+            assert working.is_dir()
+            server.files["/b"] = tar(CONTENT)
+            set_ = letters(Source((Download("letters.tar.gz", (f"{server.address}/b",), 10**6),)))
+            download.fetch(set_, say=lambda _: None, progress=False)
+            assert sorted(p.name for p in (places / "data").iterdir()) == ["letters"]
+        else:
+            assert code == 130
+            assert list((places / "data").iterdir()) == []
+
+    def test_folders_without_a_lock_go_when_they_are_old(self, tmp_path: Path) -> None:
+        new, old = tmp_path / ".fetching-new", put(tmp_path / ".fetching-old", {"downloads/half": b"a"})
+        new.mkdir()
+        os.utime(old, (1e9, 1e9))
+        mine = put(tmp_path / "mine", {"file": b"a"})
+        workplace.remove_abandoned(tmp_path)
+        assert sorted(tmp_path.iterdir()) == [new, mine]
+        workplace.remove_abandoned(tmp_path / "nowhere")
 
 
 class TestCatalogue:

@@ -22,6 +22,7 @@ from goru.lab.readers.lines import FormatError
 from goru.lab.readers.resampling import halve_rate
 from tests.lab.attempts import attempt
 from tests.lab.real_data import folder, needs
+from tests.lab.test_datasets import peak_memory, tar, unreadable_zip
 
 
 def sphere_file(samples: np.ndarray, rate: int = 16_000, **changed: str) -> bytes:
@@ -121,6 +122,11 @@ class TestTimit:
         chosen.write_bytes(sphere_file(SAMPLES, rate=8000))
         with pytest.raises(FormatError, match=rf"{chosen.name}: has 8000 samples a second"):
             timit.check(top)
+        chosen.write_bytes(sphere_file(np.zeros(766)))
+        with pytest.raises(FormatError, match=rf"{chosen.name}: has 766 samples, at least 767 are needed"):
+            timit.check(top)
+        chosen.write_bytes(sphere_file(np.zeros(767)))
+        timit.check(top)
 
 
 class TestResampling:
@@ -179,11 +185,11 @@ class TestUtterances:
         with pytest.raises(FormatError, match=f"^manifest, {match}"):
             utterances.parse_manifest(self.made.manifest.replace(*change), "manifest")
 
-    @pytest.mark.parametrize("samples", ["0", "-5", "x", "99999999999", "999999", "²"])
+    @pytest.mark.parametrize("samples", ["0", "-5", "x", "383", "99999999999", "999999", "²"])
     def test_manifest_sample_counts(self, samples: str) -> None:
         row = ["test", "a.flac", "", "", "", "", "", samples, "0", "0" * 16, ""]
         content = ("\t".join(utterances.COLUMNS) + "\n" + "\t".join(row) + "\n").encode()
-        with pytest.raises(FormatError, match=r"^manifest, line 2: .* is not a number of samples"):
+        with pytest.raises(FormatError, match=r"^manifest, line 2: 'a\.flac': .* is not a number of samples"):
             utterances.parse_manifest(content, "manifest")
 
     def test_archive_errors(self) -> None:
@@ -200,9 +206,20 @@ class TestUtterances:
         refused(files | {second: b"no sound"}, f"{second}: cannot be decoded")
         refused(files | {second: files[first]}, f"{second}: shape")
         refused(files | {second: bytes(10**6)}, f"{second}: 1000000 bytes are too many")
+        endless = io.BytesIO()
+        soundfile.write(endless, np.zeros(5_000_000, dtype=np.int16), 8000, format="FLAC", subtype="PCM_16")
+        peak = peak_memory(lambda: refused(files | {first: endless.getvalue()}, f"{first}: shape .* or more"))
+        assert peak < 5_000_000  # decoded it would take 10 MB
         swapped = [entries[0]._replace(pcm_sha256_16="0" * 16)]
         with pytest.raises(FormatError, match="do not have the checksum"):
             utterances.read_archive(io.BytesIO(self.made.archive), swapped, "zip")
+
+    @pytest.mark.parametrize(("flags", "method", "match"), [(1, 0, "encrypted"), (0, 99, "compression method")])
+    def test_an_archive_that_cannot_be_read(self, flags: int, method: int, match: str) -> None:
+        entries = utterances.parse_manifest(self.made.manifest, "manifest")[:1]
+        packed = unreadable_zip(entries[0].file, b"sound", flags, method)
+        with pytest.raises(FormatError, match=f"^zip: damaged, or not a zip archive .*{match}"):
+            utterances.read_archive(io.BytesIO(packed), entries, "zip")
 
     @settings(max_examples=60)
     @given(st.data())
@@ -250,7 +267,7 @@ class TestSpeechocean:
         assert clipped.max() <= 32767
 
     def corpus(self, speakers: int = 8, sentences: int = 3) -> bytes:
-        """The published corpus in small: 16 kHz, tables in two halves, one sentence of each speaker too long."""
+        """The published corpus in small: 16 kHz, tables in two halves; a first sentence too long, a last too short."""
         rng = np.random.default_rng(0)
         files: dict[str, bytes] = {}
         tables: dict[str, list[str]] = {}
@@ -258,10 +275,10 @@ class TestSpeechocean:
             half = "train" if k % 2 else "test"
             tables.setdefault(f"{half}/spk2gender", []).append(f"{k:04}\tf")
             tables.setdefault(f"{half}/spk2age", []).append(f"{k:04}\t{k + 6}")
-            for j in range(sentences):
+            for j in range(sentences + 1):
                 name = f"{k:04}{j:05}"
                 sound = io.BytesIO()
-                length = 81_000 if j == 0 else 2000 + 100 * j
+                length = {0: 81_000, sentences: 200}.get(j, 2000 + 100 * j)
                 soundfile.write(sound, rng.integers(-900, 900, length).astype(np.int16), 16_000, format="WAV")
                 files[f"WAVE/SPEAKER{k:04}/{name}.WAV"] = sound.getvalue()
                 tables.setdefault(f"{half}/utt2spk", []).append(f"{name}\t{k:04}")
@@ -282,7 +299,7 @@ class TestSpeechocean:
         made = tmp_path / "made"
         made.mkdir()
         speechocean.make({"speechocean762.tar.gz": file}, made)
-        manifest = speechocean.read_manifest(made)
+        manifest = utterances.parse_manifest((made / "manifest.tsv").read_bytes(), "manifest")
         assert {s: sum(one.split == s for one in manifest) for s in speechocean.SIZES} == speechocean.SIZES
         monkeypatch.setattr(speechocean, "SELECTION_SHA256", speechocean.selection_digest(manifest))
         monkeypatch.setattr(speechocean, "SAMPLES_SHA256", speechocean.samples_digest(manifest))
@@ -301,6 +318,7 @@ class TestSpeechocean:
         speakers = {s: {one.speaker for one in manifest if one.split == s} for s in speechocean.SIZES}
         assert not speakers["train"] & speakers["test"]
         assert max(one.samples for one in manifest) == 1100  # 2200 at 16 kHz; those of more than 5 s are left out
+        assert min(one.samples for one in manifest) == 1050
         lines = (made / "manifest.tsv").read_text().splitlines()
         assert lines[1].split("\t")[4] == "f"
         assert lines[1].split("\t")[6] in ("train", "test")
@@ -315,6 +333,21 @@ class TestSpeechocean:
         file.write_bytes(whole)
         with pytest.raises(LabError, match="too few sentences for 1000 of test"):
             speechocean.make({"speechocean762.tar.gz": file}, tmp_path)
+
+    def test_endless_sounds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A sound that is too long is left out, without being decoded to its end."""
+        monkeypatch.setattr(speechocean, "SIZES", {"test": 1})
+        sound = io.BytesIO()
+        soundfile.write(sound, np.zeros(5_000_000, dtype=np.int16), 16_000, format="FLAC", subtype="PCM_16")
+        file = tmp_path / "speechocean762.tar.gz"
+        file.write_bytes(tar({"WAVE/1.WAV": sound.getvalue(), "train/utt2spk": b"1\t1\n"}))
+        del sound
+
+        def make() -> None:
+            with pytest.raises(LabError, match="too few sentences for 1 of test"):
+                speechocean.make({"speechocean762.tar.gz": file}, tmp_path)
+
+        assert peak_memory(make) < 5_000_000
 
     def test_a_folder_that_is_not_the_set(self, tmp_path: Path) -> None:
         with pytest.raises(LabError, match=r"manifest\.tsv cannot be read"):

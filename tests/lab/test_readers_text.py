@@ -207,6 +207,59 @@ class TestGenerated:
                 else:
                     assert (last[-1] == question.question[-2]) == (question.answer == "yes")
 
+    def test_small_world_gives_truly(self) -> None:
+        """Task 5: nobody gives what they do not have, and the answer is in the last gift that fits the question."""
+        for question in stories.parse(small_world.write(5, 300, np.random.default_rng(0)), "world"):
+            owner: dict[str, str] = {}
+            gifts: list[tuple[str, str, str]] = []
+            for sentence in " ".join(question.statements).split(" .")[:-1]:
+                match sentence.split():
+                    case [person, "found", "the", thing]:
+                        assert thing not in owner
+                        owner[thing] = person
+                    case [giver, _, "the", thing, "to", taker]:
+                        assert owner[thing] == giver != taker
+                        owner[thing] = taker
+                        gifts.append((giver, thing, taker))
+                    case walk:
+                        assert walk[-1] in small_world.PLACES
+            match question.question:
+                case ("what", "did", giver, "give", "to", taker, "?"):
+                    fitting = [thing for one, thing, other in gifts if (one, other) == (giver, taker)]
+                case ("who", "gave", "the", asked, "to", taker, "?"):
+                    fitting = [giver for giver, thing, other in gifts if (thing, other) == (asked, taker)]
+                case ("who", "received", "the", asked, "?"):
+                    fitting = [taker for _, thing, taker in gifts if thing == asked]
+                case ("who", "gave", "the", asked, "?"):
+                    fitting = [giver for giver, thing, _ in gifts if thing == asked]
+                case other:
+                    pytest.fail(f"an unknown question: {other}")
+            assert fitting[-1] == question.answer
+
+    def test_small_world_lies_truly(self) -> None:
+        """Task 17, on graph paper: the things are put down one step apart, and compared by row or column."""
+        answers = collections.Counter()
+        for question in stories.parse(small_world.write(17, 400, np.random.default_rng(0)), "world"):
+            first, second = (one.split() for one in " ".join(question.statements).split(" .")[:-1])
+            column, row = {}, {}
+            for words in (second, first):  # "the red cube lies north of the blue ball"
+                thing, direction, anchor = " ".join(words[1:3]), words[4], " ".join(words[-2:])
+                x, y = column.setdefault(anchor, 0), row.setdefault(anchor, 0)
+                column[thing] = {"east": x + 1, "west": x - 1}.get(direction, x)
+                row[thing] = {"north": y + 1, "south": y - 1}.get(direction, y)
+            assert len(set(zip(column.values(), row.values(), strict=True))) == 3
+            _, _, *one, _, direction, _, _, colour, shape, _ = question.question
+            one, other = " ".join(one), f"{colour} {shape}"
+            true = {
+                "east": column[one] > column[other],
+                "west": column[one] < column[other],
+                "north": row[one] > row[other],
+                "south": row[one] < row[other],
+            }[direction]
+            assert question.answer == ("yes" if true else "no")
+            answers[question.answer] += 1
+        assert min(answers.values()) > 100
+
     def test_text(self) -> None:
         written = characters.parse(text.write(20_000, np.random.default_rng(0)), "text")
         assert 20_000 <= len(written) < 20_200

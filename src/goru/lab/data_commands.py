@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -53,13 +54,15 @@ def _list(chosen: list[DataSet], console: Console) -> int:
 
 def _fetch(chosen: list[DataSet], console: Console) -> int:
     from goru.lab.datasets import download
+    from goru.lab.stopping import interrupted_by
 
     if not chosen:
         raise UsageError(f"which data set? There are: {', '.join(DATASETS)}.")
     failed = []
     for one in chosen:
         try:
-            download.fetch(one, lambda text: console.print(text, highlight=False, soft_wrap=True))
+            with interrupted_by(signal.SIGTERM):
+                download.fetch(one, lambda text: console.print(text, highlight=False, soft_wrap=True))
         except LabError as error:
             failed.append(str(error))
     if failed:
@@ -93,11 +96,22 @@ def _path(chosen: list[DataSet], console: Console) -> int:
 def missing(configs: list[RunConfig]) -> dict[str, str]:
     """For each experiment whose data are missing or damaged, a sentence that says so and how to mend it."""
     reasons: dict[str, str] = {}
+    looked: dict[str, str | None] = {}
     for config in configs:
         name = config.task.data_set
-        if name is not None and config.experiment not in reasons:
-            try:
-                store.glance(datasets.dataset(name))
-            except LabError as error:
-                reasons[config.experiment] = str(error)
+        if name is None:
+            continue
+        if name not in looked:
+            looked[name] = _trouble(datasets.dataset(name))
+        reason = looked[name]
+        if reason is not None:
+            reasons.setdefault(config.experiment, reason)
     return reasons
+
+
+def _trouble(one: DataSet) -> str | None:
+    try:
+        store.glance(one)
+    except LabError as error:
+        return str(error)
+    return None

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
+
+
+@contextlib.contextmanager
+def interrupted_by(number: signal.Signals) -> Iterator[None]:
+    """Lets a signal end what goes on inside as Ctrl-C does: with everything cleared away."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class StopOnSignal:

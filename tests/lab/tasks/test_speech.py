@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from goru.lab import datasets
+from goru.lab.datasets import speechocean, store
 from goru.lab.errors import LabError
+from goru.lab.readers import utterances
 from goru.lab.tasks.speech import BINS, FLOOR, Speech, SpeechProblem, log_magnitude
+from tests.lab import small_speech
 from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit, network_of, scores
 
@@ -98,6 +102,10 @@ def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(LabError, match="bring your own copy"):
         Speech(data="timit").problem(0, 2)
     monkeypatch.setattr(timit, "SIZES", {"train": 6, "valid": 3, "test": 3})
+    (tmp_path / "TIMIT" / "elsewhere").mkdir(parents=True)
+    for use in (lambda: store.glance(datasets.dataset("timit")), lambda: Speech(data="timit").problem(0, 2)):
+        with pytest.raises(LabError, match=r"has no folder TRAIN .*; bring your own copy: put or link the folder"):
+            use()
     rng = np.random.default_rng(0)
     for half, speakers in (("TRAIN", 4), ("TEST", 2)):
         for k in range(speakers):
@@ -109,6 +117,85 @@ def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.M
     assert problem.about()["utterances"] == {"train": 6, "valid": 3, "test": 3}
     assert problem.frames("test").lengths.tolist() == [(2000 - 256) // 128 + 1] * 3
     assert Speech(data="timit").data_title == "TIMIT"
+    file = timit.find_utterances(tmp_path / "TIMIT")["valid"][1]
+    file.write_bytes(sphere_file(np.ones(600)))
+    with pytest.raises(LabError, match=rf"{file}: has 600 samples, at least 767 are needed"):
+        list(Speech(data="timit").splits()["valid"]())
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a small recorded corpus, the only one on the machine."""
+    monkeypatch.setenv("GORU_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    small_speech.write(tmp_path / "speech_so762_8k", monkeypatch)
+    return tmp_path / "speech_so762_8k"
+
+
+MEND = r"run `goru data fetch speech_so762_8k` for a good copy\.$"
+
+
+def refused(match: str) -> None:
+    """Before a training starts, and by the training itself."""
+    for use in (lambda: store.glance(datasets.dataset("speech_so762_8k")), lambda: Speech().problem(0, 2).about()):
+        with pytest.raises(LabError, match=match) as error:
+            use()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("cut", ["train", "test", "all of test"])
+def test_a_cut_manifest_is_refused(recorded: Path, cut: str) -> None:
+    assert Speech().problem(0, 2).about()["utterances"] == small_speech.SIZES
+    manifest = recorded / "manifest.tsv"
+    lines = manifest.read_text().splitlines(keepends=True)
+    rows = [line for line in lines if line.startswith(f"{cut.split()[-1]}\t")]
+    dropped = rows if cut.startswith("all") else rows[-1:]
+    manifest.write_text("".join(line for line in lines if line not in dropped))
+    refused(rf"manifest\.tsv does not name the 2400 / 600 / 1000 chosen utterances; {MEND}")
+
+
+@pytest.mark.parametrize("split", small_speech.SIZES)
+def test_a_broken_archive_is_refused(recorded: Path, split: str) -> None:
+    archive = recorded / f"so762_8k_{split}.zip"
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: len(whole) // 2])
+    refused(rf"so762_8k_{split}\.zip: damaged, or not a zip archive .*; {MEND}")
+    other = next(name for name in small_speech.SIZES if name != split)
+    archive.write_bytes((recorded / f"so762_8k_{other}.zip").read_bytes())
+    refused(rf"so762_8k_{split}\.zip: lacks {split}/voice0000\.flac; {MEND}")
+    archive.unlink()
+    with pytest.raises(LabError, match=rf"lacks {archive.name}: run `goru data fetch speech_so762_8k`"):
+        store.glance(datasets.dataset("speech_so762_8k"))
+
+
+def test_changed_sounds_are_refused(recorded: Path) -> None:
+    archive = recorded / "so762_8k_test.zip"
+    whole = bytearray(archive.read_bytes())
+    whole[len(whole) // 3] ^= 1
+    archive.write_bytes(whole)
+    with pytest.raises(LabError, match=rf"so762_8k_test\.zip: .*; {MEND}"):
+        Speech().problem(0, 2).about()
+    verdict = store.verify(datasets.dataset("speech_so762_8k"))
+    assert verdict.state == "damaged"
+    assert "run `goru data fetch speech_so762_8k` for a good copy" in verdict.message
+
+
+def test_another_rounding_is_used(recorded: Path) -> None:
+    """The same utterances and lengths, other samples: what they are is for `goru data verify` to say."""
+    entries = speechocean.read_manifest(recorded)
+    assert speechocean.samples_digest(entries) != speechocean.SAMPLES_SHA256
+    store.glance(datasets.dataset("speech_so762_8k"))
+    assert Speech().problem(0, 2).about()["utterances"] == small_speech.SIZES
+
+
+@pytest.mark.parametrize("cell", ["goru", "gru", "lstm", "eurnn-complex"])
+def test_the_shortest_utterance_that_is_read(cell: str) -> None:
+    """Two frames: one to see, one to predict; every model takes it."""
+    sound = np.random.default_rng(0).normal(0, 100, utterances.SHORTEST)
+    assert log_magnitude(sound).shape == (2, BINS)
+    assert log_magnitude(sound[1:]).shape == (1, BINS)
+    problem = SpeechProblem({name: lambda: iter([sound, sound]) for name in ("train", "valid", "test")}, 0, 2)
+    assert math.isfinite(scores(problem, network_of(problem, cell).eval())["loss"])
 
 
 @needs("speech_so762_8k")

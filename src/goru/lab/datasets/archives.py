@@ -6,20 +6,25 @@ are, and gets their bytes. A member is taken only if it is a regular file of exa
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import lzma
 import tarfile
 import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
 
 from goru.lab.errors import LabError
+from goru.lab.readers.damage import BROKEN, reason
 
 TAR_LIMIT = 4 * 2**30
 """Bytes of content after which a tar archive is not read on: it would be a decompression bomb."""
-
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError)
+HEADERS_LIMIT = 2**20
+"""Bytes of headers before a member (long names, attributes), which tarfile keeps in memory."""
+_CHUNK = 64 * 1024
 
 
 class DataDamagedError(LabError):
@@ -38,8 +43,8 @@ def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
         return _read_tar(archive, wanted)
     except FileNotFoundError:
         raise
-    except _BROKEN as error:
-        raise DataDamagedError(f"{archive} is damaged or not an archive ({_reason(error)}).") from None
+    except BROKEN as error:
+        raise DataDamagedError(f"{archive} is damaged or not an archive ({reason(error)}).") from None
 
 
 def read_gzip(file: Path, size: int) -> bytes:
@@ -49,8 +54,8 @@ def read_gzip(file: Path, size: int) -> bytes:
             content = stream.read(size + 1)
     except FileNotFoundError:
         raise
-    except _BROKEN as error:
-        raise DataDamagedError(f"{file} is damaged ({_reason(error)}).") from None
+    except BROKEN as error:
+        raise DataDamagedError(f"{file} is damaged ({reason(error)}).") from None
     if len(content) != size:
         raise DataDamagedError(f"{file} should hold {size} bytes, it holds {_amount(len(content), size)}.")
     return content
@@ -58,22 +63,75 @@ def read_gzip(file: Path, size: int) -> bytes:
 
 def _read_tar(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    with tarfile.open(archive, "r|*") as tar:
-        for member in tar:
-            name = _wanted_name(archive, member.name, wanted)
-            if member.offset_data + member.size > TAR_LIMIT:
-                raise DataDamagedError(f"{archive} holds more than {TAR_LIMIT >> 30} GiB; it is not read on.")
-            if name is None or member.isdir():
-                continue
-            if not member.isreg():
-                raise DataDamagedError(f"{archive}: {member.name} is not a regular file.")
-            _check_length(archive, member.name, member.size, wanted[name])
-            stream = tar.extractfile(member)
-            assert stream is not None
-            found[name] = stream.read()
-            if len(found) == len(wanted):
-                break
+    for member, read in tar_members(archive):
+        name = _wanted_name(archive, member.name, wanted)
+        if name is None or member.isdir():
+            continue
+        if not member.isreg() or member.issparse():
+            raise DataDamagedError(f"{archive}: {member.name} is not a regular file.")
+        _check_length(archive, member.name, member.size, wanted[name])
+        found[name] = read()
+        if len(found) == len(wanted):
+            break
     return found
+
+
+def tar_members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, Callable[[], bytes]]]:
+    """The members of a tar archive, packed or not, each with what reads its content (before the next member)."""
+    with archive.open("rb") as file, _unpacked(file) as stream:
+        forward = _Forward(archive, stream)
+        with cast(Any, tarfile.TarFile)(fileobj=forward, mode="r") as tar:
+            while (member := tar.next()) is not None:
+                yield member, partial(forward.content, member)
+                forward.allowed = HEADERS_LIMIT
+                tar.members.clear()  # else they would add up
+                tar.pax_headers.clear()
+
+
+def _unpacked(file: io.BufferedReader) -> IO[bytes]:
+    start = file.peek(6)
+    if start.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
+    if start.startswith(b"\xfd7zXZ\x00"):
+        return lzma.LZMAFile(file)
+    return bz2.BZ2File(file) if start.startswith(b"BZh") else file
+
+
+class _Forward:
+    """A tar archive's bytes as tarfile asks for them, forward only; refuses to read more than is allowed."""
+
+    def __init__(self, archive: Path, stream: IO[bytes]) -> None:
+        self._archive, self._stream, self._position = archive, stream, 0
+        self.allowed = HEADERS_LIMIT
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int) -> None:
+        if position < self._position:
+            raise tarfile.ReadError("its members overlap")
+        while self._position < position and self._take(min(_CHUNK, position - self._position)):
+            pass
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self.allowed:
+            raise DataDamagedError(f"{self._archive} holds names or attributes of a member that are too long.")
+        self.allowed -= size
+        return self._take(size)
+
+    def content(self, member: tarfile.TarInfo) -> bytes:
+        self.seek(member.offset_data)
+        content = self._take(member.size)
+        if len(content) < member.size:
+            raise tarfile.ReadError("unexpected end of data")
+        return content
+
+    def _take(self, size: int) -> bytes:
+        if self._position + size > TAR_LIMIT:
+            raise DataDamagedError(f"{self._archive} holds more than {TAR_LIMIT >> 30} GiB; it is not read on.")
+        content = self._stream.read(size)
+        self._position += len(content)
+        return content
 
 
 def _read_zip(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
@@ -111,7 +169,3 @@ def _check_length(archive: Path, member: str, size: int, expected: int) -> None:
 
 def _amount(size: int, expected: int) -> str:
     return "more" if size > expected else str(size)
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().rstrip(".") or type(error).__name__

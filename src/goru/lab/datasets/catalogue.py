@@ -23,7 +23,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Download:
-    """One file behind public addresses that all give the same; the first that answers is taken."""
+    """One file behind public addresses that all should give the same; the first that does is taken."""
 
     file: str
     addresses: tuple[str, ...]
@@ -60,6 +60,8 @@ class DataSet:
     """Files that must be there, of a set without a table of checksums."""
     check: Callable[[Path], str | None] | None = None
     """Checks the content of a folder of such a set; raises LabError, may return what there is to say of it."""
+    look: Callable[[Path], object] | None = None
+    """The part of that check that takes no time; raises LabError."""
     sources: tuple[Source, ...] = ()
     bring: str = ""
     """What to do where there is nothing to download."""
@@ -162,6 +164,7 @@ _DATASETS = (
         size="75 MB (download 520 MB)",
         files=speechocean.FILES,
         check=speechocean.check,
+        look=speechocean.look,
         sources=(
             Source(
                 (
@@ -185,6 +188,7 @@ _DATASETS = (
         licence="LDC93S1, needs a licence of the Linguistic Data Consortium.",
         size="about 600 MB",
         check=timit.check,
+        look=timit.find_utterances,
         bring="bring your own copy: put or link the folder that holds TRAIN and TEST",
     ),
 )

@@ -7,10 +7,11 @@ whatever goes wrong; a file is renamed to its place only when it is complete and
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import logging
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from rich.progress import (
 from goru.lab.datasets import store
 from goru.lab.datasets.archives import DataDamagedError, read_members
 from goru.lab.datasets.catalogue import DataSet, Download, Source
+from goru.lab.datasets.workplace import remove_abandoned, workplace
 from goru.lab.errors import LabError
 
 TIMEOUT_SECONDS = 30
@@ -37,6 +39,7 @@ _CHUNK = 64 * 1024
 def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool = True) -> Path:
     """Download a set into the first folder of the look-up order, unless a good one is there already."""
     folder = store.roots()[0] / dataset.name
+    remove_abandoned(folder.parent)
     before = store.verify(dataset)
     if before.state == "good" and before.folder is not None:
         say(f"{dataset.name} is already in {before.folder} and verified.")
@@ -47,15 +50,18 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
     failures = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for source in dataset.sources:
-            with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as workplace:
+        for source in _ways(dataset):
+            with workplace(folder.parent) as place:
                 try:
-                    made = _make(dataset, source, Path(workplace), progress)
-                except (LabError, _DownloadError) as error:
-                    failures.append(str(error).rstrip("."))
+                    made = _make(dataset, source, place, progress)
+                except _DownloadError as error:
+                    failures.append(str(error))
+                    continue
+                except LabError as error:
+                    failures.append(_something_else(source, error, place))
                     continue
                 for file in made:
-                    _move(Path(workplace) / "made" / file, folder / file)
+                    _move(place / "made" / file, folder / file)
                 return _settled(dataset, folder, say)
     except OSError as error:
         raise LabError(f"cannot write {dataset.name} to {folder}: {error.strerror or error}.") from None
@@ -68,10 +74,33 @@ class _DownloadError(Exception):
     """No address gave the file."""
 
 
-def _make(dataset: DataSet, source: Source, workplace: Path, progress: bool) -> list[Path]:
+def _ways(dataset: DataSet) -> Iterator[Source]:
+    """The sources, with one address of each file whose checksum is not known.
+
+    Whether such an address gave the right file shows only in the parts made of it; then the next one has its turn.
+    """
+    for source in dataset.sources:
+        choices = [
+            [one] if one.known_hash else [dataclasses.replace(one, addresses=(address,)) for address in one.addresses]
+            for one in source.downloads
+        ]
+        for downloads in itertools.product(*choices):
+            yield dataclasses.replace(source, downloads=downloads)
+
+
+def _something_else(source: Source, error: LabError, place: Path) -> str:
+    """What is wrong with what the addresses of a source gave; the temporary folders say nothing to a reader."""
+    what = str(error).rstrip(".")
+    for folder in ("downloads", "made"):
+        what = what.replace(f"{place / folder}{os.sep}", "").replace(str(place / folder), "it")
+    addresses = " and ".join(address for one in source.downloads for address in one.addresses)
+    return f"{addresses} gave something else: {what}"
+
+
+def _make(dataset: DataSet, source: Source, place: Path, progress: bool) -> list[Path]:
     """Download a source and make the set's files of it, in `made`; returns their paths in there."""
-    downloads = {one.file: _download(one, workplace / "downloads", progress) for one in source.downloads}
-    made = workplace / "made"
+    downloads = {one.file: _download(one, place / "downloads", progress) for one in source.downloads}
+    made = place / "made"
     made.mkdir()
     if source.make is None:
         _take_members(dataset, downloads, made)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tarfile
 import zipfile
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, NamedTuple, TypeVar
 
 import numpy as np
 import soundfile
 
-from goru.lab.datasets.archives import TAR_LIMIT, DataDamagedError
+from goru.lab.datasets.archives import DataDamagedError, tar_members
 from goru.lab.readers import utterances
+from goru.lab.readers.damage import BROKEN, reason
 from goru.lab.readers.lines import numbered
 from goru.lab.readers.resampling import halve_rate
-from goru.lab.readers.utterances import COLUMNS, RATE, Entry
+from goru.lab.readers.utterances import COLUMNS, RATE, SHORTEST, Entry
 
 SIZES = {"test": 1000, "valid": 600, "train": 2400}
 FILES = ("manifest.tsv", *(f"so762_8k_{split}.zip" for split in SIZES))
@@ -38,10 +37,12 @@ MEAN_SQUARES = {"test": 4225619.43, "valid": 6518249.57, "train": 5211672.87}
 steps; a step is below the file's own noise, so the mean square of a set hardly moves."""
 MEAN_SQUARE_TOLERANCE = 1e-3
 
-_LONGEST_SECONDS = 5.0
 _SOURCE_RATE = 16_000
+_LONGEST = 5 * _SOURCE_RATE
 _TABLES = ("utt2spk", "text", "spk2gender", "spk2age")
 _MEMBER_LIMIT = 16 * 2**20
+
+T = TypeVar("T")
 
 
 def check(folder: Path) -> str:
@@ -50,8 +51,6 @@ def check(folder: Path) -> str:
     Returns whether the samples are the reference's to the bit; where not, the sets' mean squares have to be.
     """
     manifest = read_manifest(folder)
-    if selection_digest(manifest) != SELECTION_SHA256:
-        raise DataDamagedError(f"{folder / 'manifest.tsv'} does not name the 2400 / 600 / 1000 chosen utterances.")
     mean_squares = {split: _mean_square(read_split(folder, manifest, split)) for split in SIZES}
     if samples_digest(manifest) == SAMPLES_SHA256:
         return "every sample as in the reference"
@@ -71,20 +70,37 @@ def _mean_square(sounds: Sequence[np.ndarray]) -> float:
     return sum(float(np.square(one, dtype=np.float64).sum()) for one in sounds) / sum(map(len, sounds))
 
 
+def look(folder: Path) -> None:
+    """A short look: that the manifest selects what it should, and the archives' directories list it."""
+    manifest = read_manifest(folder)
+    for split in SIZES:
+        _with_archive(folder, manifest, split, utterances.check_directory)
+
+
 def read_manifest(folder: Path) -> list[Entry]:
+    """The manifest of the chosen utterances; one that names others, or not all of them, is an error."""
     file = folder / "manifest.tsv"
     try:
-        return utterances.parse_manifest(file.read_bytes(), str(file))
+        manifest = utterances.parse_manifest(file.read_bytes(), str(file))
     except OSError as error:
         raise DataDamagedError(f"{file} cannot be read: {error.strerror or error}.") from None
+    if selection_digest(manifest) != SELECTION_SHA256:
+        raise DataDamagedError(f"{file} does not name the 2400 / 600 / 1000 chosen utterances.")
+    return manifest
 
 
 def read_split(folder: Path, manifest: Sequence[Entry], split: str) -> list[np.ndarray]:
     """The samples of every utterance of a split, in the manifest's order."""
+    return _with_archive(folder, manifest, split, utterances.read_archive)
+
+
+def _with_archive(
+    folder: Path, manifest: Sequence[Entry], split: str, use: Callable[[IO[bytes], list[Entry], str], T]
+) -> T:
     file = folder / f"so762_8k_{split}.zip"
     try:
         with file.open("rb") as archive:
-            return utterances.read_archive(archive, [one for one in manifest if one.split == split], str(file))
+            return use(archive, [one for one in manifest if one.split == split], str(file))
     except OSError as error:
         raise DataDamagedError(f"{file} cannot be read: {error.strerror or error}.") from None
 
@@ -114,8 +130,8 @@ def make(downloads: Mapping[str, Path], folder: Path) -> None:
     archive = downloads["speechocean762.tar.gz"]
     try:
         sounds, tables, halves = _read_corpus(archive)
-    except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
-        raise DataDamagedError(f"{archive.name} is damaged ({error}).") from None
+    except BROKEN as error:
+        raise DataDamagedError(f"{archive.name} is damaged ({reason(error)}).") from None
     rows = []
     speakers = tables["utt2spk"]
     for split, names in select({name: one.source_samples for name, one in sounds.items()}, speakers).items():
@@ -139,7 +155,7 @@ def select(lengths: Mapping[str, int], speakers: Mapping[str, str]) -> dict[str,
     """The utterances of each split, given each one's number of samples at 16 kHz and its speaker."""
     by_speaker: dict[str, list[str]] = {}
     for name in sorted(lengths):
-        if lengths[name] <= _LONGEST_SECONDS * _SOURCE_RATE and name in speakers:
+        if lengths[name] <= _LONGEST and name in speakers:
             by_speaker.setdefault(speakers[name], []).append(name)
     order = sorted(by_speaker, key=lambda one: hashlib.sha256(f"so762-8k:{one}".encode()).hexdigest())
     chosen: dict[str, list[str]] = {}
@@ -165,37 +181,32 @@ def drop_low_bits(samples: np.ndarray) -> tuple[np.ndarray, int]:
 def _read_corpus(
     archive: Path,
 ) -> tuple[dict[str, _Sound], dict[str, dict[str, str]], dict[str, str]]:
-    """In one pass: sentences that are short enough, the corpus's tables, and the half that each sentence is in."""
+    """In one pass: sentences of a fit length, the corpus's tables, and the half that each sentence is in."""
     sounds: dict[str, _Sound] = {}
     tables: dict[str, dict[str, str]] = {name: {} for name in _TABLES}
     halves: dict[str, str] = {}
-    with tarfile.open(archive, "r|*") as tar:
-        for member in tar:
-            if member.offset_data + member.size > TAR_LIMIT:
-                raise DataDamagedError(f"{archive.name} holds more than {TAR_LIMIT >> 30} GiB.")
-            path = PurePosixPath(member.name)
-            wanted = path.name in tables or path.suffix.lower() == ".wav"
-            if not (wanted and member.isreg() and member.size <= _MEMBER_LIMIT):
-                continue
-            stream = tar.extractfile(member)
-            assert stream is not None
-            content = stream.read()
-            if path.name in tables:
-                for _, line in numbered(content, member.name):
-                    key, _, value = line.partition("\t" if "\t" in line else " ")
-                    tables[path.name][key] = value.strip()
-                    if path.name == "utt2spk":
-                        halves[key] = path.parent.name
-                continue
-            samples = _sound(content, member.name)
-            if len(samples) <= _LONGEST_SECONDS * _SOURCE_RATE:
-                sounds[path.stem] = _Sound(*drop_low_bits(halve_rate(samples.astype(np.float64))), len(samples))
+    for member, read in tar_members(archive):
+        path = PurePosixPath(member.name)
+        wanted = path.name in tables or path.suffix.lower() == ".wav"
+        if not wanted or not member.isreg() or member.issparse() or member.size > _MEMBER_LIMIT:
+            continue
+        if path.name in tables:
+            for _, line in numbered(read(), member.name):
+                key, _, value = line.partition("\t" if "\t" in line else " ")
+                tables[path.name][key] = value.strip()
+                if path.name == "utt2spk":
+                    halves[key] = path.parent.name
+            continue
+        samples = _sound(read(), member.name)
+        if 2 * SHORTEST <= len(samples) <= _LONGEST:
+            sounds[path.stem] = _Sound(*drop_low_bits(halve_rate(samples.astype(np.float64))), len(samples))
     return sounds, tables, halves
 
 
 def _sound(content: bytes, name: str) -> np.ndarray:
+    """The samples at 16 kHz; of a sound that is too long only so many that this shows."""
     try:
-        samples, rate = soundfile.read(io.BytesIO(content), dtype="int16")
+        samples, rate = soundfile.read(io.BytesIO(content), frames=_LONGEST + 1, dtype="int16")
     except soundfile.SoundFileError as error:
         raise DataDamagedError(f"{name} cannot be decoded ({error}).") from None
     if rate != _SOURCE_RATE or samples.ndim != 1:

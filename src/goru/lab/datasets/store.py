@@ -6,9 +6,10 @@ the user's cache directory; each set has a folder of its own name there.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ import platformdirs
 from goru.lab.datasets.archives import DataDamagedError, read_gzip, read_members
 from goru.lab.datasets.catalogue import DataSet, Part
 from goru.lab.errors import LabError
+from goru.lab.readers.lines import FormatError
 
 VARIABLE = "GORU_DATA"
 
@@ -63,22 +65,34 @@ def remedy(dataset: DataSet) -> str:
     return f"run `goru data fetch {dataset.name}`, or set {VARIABLE} to the folder that holds {dataset.name}/"
 
 
+@contextlib.contextmanager
+def mending(dataset: DataSet) -> Iterator[None]:
+    """Adds to what is said inside of damaged files how to get good ones."""
+    try:
+        yield
+    except (DataDamagedError, FormatError) as error:
+        how = f"run `goru data fetch {dataset.name}` for a good copy" if dataset.sources else remedy(dataset)
+        raise DataDamagedError(f"{str(error).rstrip('.')}; {how}.") from None
+
+
 def read(dataset: DataSet, names: Sequence[str]) -> dict[str, bytes]:
     """Files of a set by name, each with the length and the checksum that it should have."""
     folder = require(dataset)
     parts = {part.name: part for part in dataset.parts if part.name in names}
-    found = _read_parts(folder, dataset, list(parts.values()))
-    for name in names:
-        if name not in found:
-            raise DataMissingError(f"{folder} lacks {name}: {remedy(dataset)}.")
-        _check(folder, dataset, parts[name], found[name])
+    with mending(dataset):
+        found = _read_parts(folder, dataset, list(parts.values()))
+        for name in names:
+            if name not in found:
+                raise DataMissingError(f"{folder} lacks {name}: {remedy(dataset)}.")
+            _check(folder, parts[name], found[name])
     return found
 
 
 def glance(dataset: DataSet) -> Path:
     """The folder of a set that can be used, as far as a short look tells; else an error that says how to mend it.
 
-    Sets with a table of checksums are small and read whole; of the others the files have to be there.
+    Sets with a table of checksums are small and read whole; of the others the files have to be there and to
+    stand a short look.
     """
     folder = require(dataset)
     if dataset.parts:
@@ -86,6 +100,9 @@ def glance(dataset: DataSet) -> Path:
     for name in dataset.files:
         if not (folder / name).is_file():
             raise DataMissingError(f"{folder} lacks {name}: {remedy(dataset)}.")
+    if dataset.look is not None:
+        with mending(dataset):
+            dataset.look(folder)
     return folder
 
 
@@ -108,7 +125,8 @@ def verify(dataset: DataSet) -> Verdict:
     remark = None
     try:
         if dataset.check is not None:
-            remark = dataset.check(folder)
+            with mending(dataset):
+                remark = dataset.check(folder)
         else:
             read(dataset, [part.name for part in dataset.parts])
     except LabError as error:
@@ -159,9 +177,6 @@ def _read_parts(folder: Path, dataset: DataSet, parts: Iterable[Part]) -> dict[s
     return found
 
 
-def _check(folder: Path, dataset: DataSet, part: Part, content: bytes) -> None:
+def _check(folder: Path, part: Part, content: bytes) -> None:
     if len(content) != part.size or hashlib.sha256(content).hexdigest() != part.sha256:
-        mend = f"; run `goru data fetch {dataset.name}` for a good copy" if dataset.sources else ""
-        raise DataDamagedError(
-            f"{folder / part.name} is not the file that it should be (another length or checksum){mend}."
-        )
+        raise DataDamagedError(f"{folder / part.name} is not the file that it should be (another length or checksum).")

@@ -16,6 +16,7 @@ import numpy as np
 from goru.lab.readers import sphere
 from goru.lab.readers.lines import FormatError
 from goru.lab.readers.resampling import halve_rate
+from goru.lab.readers.utterances import SHORTEST
 
 SIZES = {"train": 2400, "valid": 600, "test": 1000}
 RATE = 16_000
@@ -38,7 +39,10 @@ def read_utterance(file: Path) -> np.ndarray:
     samples, rate = sphere.parse(content, str(file))
     if rate != RATE:
         raise FormatError(str(file), None, f"has {rate} samples a second, TIMIT has {RATE}")
-    return halve_rate(samples.astype(np.float64))
+    halved = halve_rate(samples.astype(np.float64))
+    if len(halved) < SHORTEST:
+        raise FormatError(str(file), None, f"has {len(samples)} samples, at least {2 * SHORTEST - 1} are needed")
+    return halved
 
 
 def check(folder: Path) -> None:

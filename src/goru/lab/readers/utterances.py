@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import zipfile
-import zlib
+from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 import numpy as np
 import soundfile
 
+from goru.lab.readers.damage import BROKEN, reason
 from goru.lab.readers.lines import FormatError, numbered, shown
 
 RATE = 8000
@@ -27,6 +29,8 @@ COLUMNS = (
     "pcm_sha256_16",
     "text",
 )
+SHORTEST = 384
+"""Samples: two frames of 256, half over one another; fewer leave nothing to predict."""
 LONGEST = 60 * RATE
 """Samples; more would not be a sentence."""
 
@@ -56,8 +60,9 @@ def parse_manifest(content: bytes, source: str) -> list[Entry]:
             raise FormatError(source, line, f"should have {len(COLUMNS)} columns, has {len(columns)}")
         row = dict(zip(COLUMNS, columns, strict=True))
         count, digest = row["n_samples_8k"], row["pcm_sha256_16"]
-        if not (count.isascii() and count.isdigit()) or len(count) > 9 or not 1 <= int(count) <= LONGEST:
-            raise FormatError(source, line, f"{shown(count)} is not a number of samples from 1 to {LONGEST}")
+        if not (count.isascii() and count.isdigit()) or len(count) > 9 or not SHORTEST <= int(count) <= LONGEST:
+            where = f"{shown(row['file'])}: {shown(count)}"
+            raise FormatError(source, line, f"{where} is not a number of samples from {SHORTEST} to {LONGEST}")
         if len(digest) != 16 or digest.strip("0123456789abcdef"):
             raise FormatError(source, line, f"{shown(digest)} is not 16 digits of a checksum")
         if row["split"] not in ("train", "valid", "test") or not row["file"]:
@@ -68,38 +73,49 @@ def parse_manifest(content: bytes, source: str) -> list[Entry]:
     return entries
 
 
+def check_directory(archive: IO[bytes], entries: list[Entry], source: str) -> None:
+    """That the archive's directory can be read and lists these entries."""
+    with _opened(archive, source) as content:
+        for entry in entries:
+            _member(content, entry, source)
+
+
 def read_archive(archive: IO[bytes], entries: list[Entry], source: str) -> list[np.ndarray]:
     """The samples (int16) of these entries, each compared with its checksum."""
+    with _opened(archive, source) as content:
+        return [_read(content, entry, source) for entry in entries]
+
+
+@contextlib.contextmanager
+def _opened(archive: IO[bytes], source: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(archive) as content:
-            return [_read(content, entry, source) for entry in entries]
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        raise FormatError(source, None, f"damaged, or not a zip archive ({str(error).strip() or 'cut off'})") from None
+            yield content
+    except BROKEN as error:
+        raise FormatError(source, None, f"damaged, or not a zip archive ({reason(error)})") from None
+
+
+def _member(content: zipfile.ZipFile, entry: Entry, source: str) -> zipfile.ZipInfo:
+    try:
+        return content.getinfo(entry.file)
+    except KeyError:
+        raise FormatError(source, None, f"lacks {entry.file}") from None
 
 
 def _read(content: zipfile.ZipFile, entry: Entry, source: str) -> np.ndarray:
     place = f"{source}: {entry.file}"
-    try:
-        member = content.getinfo(entry.file)
-    except KeyError:
-        raise FormatError(source, None, f"lacks {entry.file}") from None
+    member = _member(content, entry, source)
     if member.file_size > 2 * entry.samples + 65_536:
         raise FormatError(place, None, f"{member.file_size} bytes are too many for {entry.samples} samples")
     try:
-        samples, rate = soundfile.read(io.BytesIO(content.read(member)), dtype="int16")
+        sound = io.BytesIO(content.read(member))
+        samples, rate = soundfile.read(sound, frames=entry.samples + 1, dtype="int16")
     except soundfile.SoundFileError as error:
         raise FormatError(place, None, f"cannot be decoded ({error})") from None
     if rate != RATE or samples.shape != (entry.samples,):
+        more = " or more" if len(samples) > entry.samples else ""
         raise FormatError(
-            place, None, f"shape {samples.shape} at {rate} Hz, should be {entry.samples} samples at {RATE} Hz"
+            place, None, f"shape {samples.shape}{more} at {rate} Hz, should be {entry.samples} samples at {RATE} Hz"
         )
     if pcm_digest(samples) != entry.pcm_sha256_16:
         raise FormatError(place, None, "its samples do not have the checksum of the manifest")

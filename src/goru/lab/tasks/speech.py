@@ -13,7 +13,6 @@ import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -75,11 +74,16 @@ class Speech(Task):
                 split: lambda split=split, n=n: _generated(split, self.utterances * n // 20)
                 for split, n in sizes.items()
             }
-        folder = datasets.require(datasets.dataset(str(self.data_set)))
-        if self.data == "timit":
-            files = timit.find_utterances(folder)
-            return {split: lambda split=split: map(timit.read_utterance, files[split]) for split in SPLITS}
-        return {split: lambda split=split: _recorded(folder, split) for split in SPLITS}
+        return {split: lambda split=split: self._recorded(split) for split in SPLITS}
+
+    def _recorded(self, split: str) -> Iterator[np.ndarray]:
+        corpus = datasets.dataset(str(self.data_set))
+        folder = datasets.require(corpus)
+        with datasets.mending(corpus):
+            if self.data == "timit":
+                yield from map(timit.read_utterance, timit.find_utterances(folder)[split])
+            else:
+                yield from speechocean.read_split(folder, speechocean.read_manifest(folder), split)
 
     def problem(self, seed: int, batch_size: int) -> SpeechProblem:
         return SpeechProblem(self.splits(), seed, batch_size)
@@ -89,10 +93,6 @@ def _generated(split: str, count: int) -> Iterator[np.ndarray]:
     made = voices.write(split, count, stream(TEST_SEED, split))
     entries = utterances.parse_manifest(made.manifest, "generated manifest")
     return iter(utterances.read_archive(io.BytesIO(made.archive), entries, "generated archive"))
-
-
-def _recorded(folder: Path, split: str) -> Iterator[np.ndarray]:
-    return iter(speechocean.read_split(folder, speechocean.read_manifest(folder), split))
 
 
 def log_magnitude(samples: np.ndarray) -> np.ndarray:
