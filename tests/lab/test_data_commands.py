@@ -134,6 +134,16 @@ def test_damaged_data_are_one_sentence(nothing: Path, capsys: pytest.CaptureFixt
     assert not (nothing / "runs").exists()
 
 
+def test_the_remedy_mends_the_folder_that_was_named(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = nothing / "my data"
+    (named / "babi").mkdir(parents=True)
+    (named / "babi" / "tasks_1-20_v1-2_en.tar.gz").write_bytes(b"not an archive")
+    for command in (("reproduce", "babi"), ("data", "verify", "babi")):
+        code, _, err = said(capsys, *command, "--data-dir", str(named))
+        assert code == 1
+        assert f"run `goru data fetch babi --data-dir '{named}'` for a good copy." in err
+
+
 def test_without_names_what_is_missing_is_left_out(
     nothing: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from goru.lab.errors import LabError
 from goru.lab.readers.lines import FormatError
 
 VARIABLE = "GORU_DATA"
+_chosen: list[Path] = []
+"""The folder that the command line named, if it did."""
 
 
 class DataMissingError(LabError):
@@ -36,8 +39,9 @@ def roots() -> list[Path]:
 
 def look_first_in(folder: Path) -> None:
     """Put a folder before all others, for this process and those that it starts."""
+    _chosen[:] = [folder.expanduser().resolve()]
     before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = os.pathsep.join([str(folder.expanduser().resolve()), *([before] if before else [])])
+    os.environ[VARIABLE] = os.pathsep.join([str(_chosen[0]), *([before] if before else [])])
 
 
 def find(dataset: DataSet) -> Path | None:
@@ -62,7 +66,13 @@ def remedy(dataset: DataSet) -> str:
     """How to get a set that is missing."""
     if not dataset.sources:
         return f"{dataset.bring} at {roots()[0] / dataset.name}"
-    return f"run `goru data fetch {dataset.name}`, or set {VARIABLE} to the folder that holds {dataset.name}/"
+    return f"run `{fetch_command(dataset)}`, or set {VARIABLE} to the folder that holds {dataset.name}/"
+
+
+def fetch_command(dataset: DataSet) -> str:
+    """What fetches a set to where it is looked for first."""
+    chosen = [one for one in _chosen if one == roots()[0]]
+    return " ".join(["goru data fetch", dataset.name, *(f"--data-dir {shlex.quote(str(one))}" for one in chosen)])
 
 
 @contextlib.contextmanager
@@ -71,7 +81,7 @@ def mending(dataset: DataSet) -> Iterator[None]:
     try:
         yield
     except (DataDamagedError, FormatError) as error:
-        how = f"run `goru data fetch {dataset.name}` for a good copy" if dataset.sources else remedy(dataset)
+        how = f"run `{fetch_command(dataset)}` for a good copy" if dataset.sources else remedy(dataset)
         raise DataDamagedError(f"{str(error).rstrip('.')}; {how}.") from None
 
 
