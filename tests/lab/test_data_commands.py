@@ -148,7 +148,9 @@ def test_without_names_what_is_missing_is_left_out(
     nothing: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     babi, copying = paper.EXPERIMENTS["babi"], paper.EXPERIMENTS["copying"].config("goru", "quick")
-    tiny = override(copying, {"steps": 2, "task.delay": 3, "task.test_size": 4, "layer.hidden_size": 4})
+    tiny = override(
+        copying, {"variant": "tiny", "steps": 2, "task.delay": 3, "task.test_size": 4, "layer.hidden_size": 4}
+    )
     monkeypatch.setattr(paper, "grid", lambda *_, **__: [babi.config("goru", "task01"), tiny])
     code, out, _ = said(capsys, "reproduce", "--jobs", "1")
     assert code == 0
