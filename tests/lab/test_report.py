@@ -351,6 +351,7 @@ def test_the_page_stands_alone(written: Path) -> None:
     assert len(parsed.names) == len(set(parsed.names))
     assert {address[1:] for address in parsed.addresses if address.startswith("#")} <= set(parsed.names)
     assert "config.json is not valid JSON" in page
+    assert "Lines: mean over the runs of a model. Shades: the lowest and the highest of them." in page
 
 
 def test_the_policy_names_the_script(written: Path) -> None:

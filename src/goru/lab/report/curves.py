@@ -59,28 +59,26 @@ class Series:
 
 def series(group: Group) -> list[Series]:
     """One for each model, over the runs that the tables show."""
-    return [_series(model, _curves(group.shown(model))) for model in group.models]
+    return [_series(model, [record.test for record in group.shown(model)]) for model in group.models]
 
 
-def _curves(records: list[Record]) -> list[Curve]:
-    """Runs still at work are compared where all of them have been."""
-    found = [record.test for record in records]
-    if all(record.finished for record in records):
-        return found
-    count = min(len(curve.steps) for curve in found)
-    return [Curve(curve.steps[:count], curve.losses[:count], curve.seconds[:count]) for curve in found]
-
-
-def _held(values: list[float], last: float, count: int) -> list[float]:
-    return values + [last] * (count - len(values))
+def reading(group: Group) -> str:
+    """How curves of several runs are to be read; empty where each is of one."""
+    lengths = [{len(record.test.steps) for record in group.shown(model)} for model in group.models]
+    if all(len(group.shown(model)) == 1 for model in group.models):
+        return ""
+    cut = ", as far as all of them went" if any(len(some) > 1 for some in lengths) else ""
+    return f"Lines: mean over the runs of a model{cut}. Shades: the lowest and the highest of them."
 
 
 def _series(model: str, curves: list[Curve]) -> Series:
-    """Over the evaluations of the longest run; one that has stopped by its own rule keeps its best parameters."""
-    count = max(len(curve.steps) for curve in curves)
-    values = np.array([_held(curve.losses, min(curve.losses), count) for curve in curves], dtype=float)
-    seconds = np.array([_held(curve.seconds, curve.seconds[-1], count) for curve in curves], dtype=float).mean(0)
-    steps = np.array(max((curve.steps for curve in curves), key=len), dtype=float)
+    """At the evaluations that all runs have reached."""
+    count = min(len(curve.steps) for curve in curves)
+    values = np.array([curve.losses[:count] for curve in curves], dtype=float)
+    steps, seconds = (
+        np.array([along[:count] for along in some], dtype=float).mean(0)
+        for some in ([curve.steps for curve in curves], [curve.seconds for curve in curves])
+    )
     return Series(model, len(curves), steps, seconds, values.mean(0), values.min(0), values.max(0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ class Figure:
     png: bytes
     photographic: bool = False
     """Whether it is a picture rather than lines."""
+    note: str = ""
+    """How to read it."""
 
     def save(self, folder: Path) -> None:
         durable.replace(folder / f"{self.name}.svg", self.svg.encode())
@@ -61,7 +64,8 @@ def losses(group: Group, along: str = "steps") -> Figure:
         _draw_losses(axes, group, along)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         suffix = "" if along == "steps" else "-time"
-        return _finish(f"{group.name}{suffix}", curves.figure_title(group), canvas)
+        drawn = _finish(f"{group.name}{suffix}", curves.figure_title(group), canvas)
+        return dataclasses.replace(drawn, note=curves.reading(group))
 
 
 def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:

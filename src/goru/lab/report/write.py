@@ -61,7 +61,8 @@ def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems:
             parts += [tables.markdown(table) for table in variant.tables]
             if variant.gaps:
                 parts.append("\n".join(f"- {tables.plain(gap)}" for gap in variant.gaps) + "\n")
-            parts += [f"![{figure.title}]({figure.name}.png)\n" for figure in variant.figures]
+            for figure in variant.figures:
+                parts += [f"![{figure.title}]({figure.name}.png)\n", *([f"{figure.note}\n"] if figure.note else [])]
         for verdict in section.verdicts:
             told = f"**{verdict.claim.name}: {verdict.status}** ({verdict.runs}). {verdict.claim.text} ({verdict.note})"
             lines = [f"- {'yes' if s.holds else 'no'}: {s.text} ({s.evidence})" for s in verdict.statements]
