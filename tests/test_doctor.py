@@ -58,3 +58,17 @@ def test_an_instruction_set_is_reported() -> None:
     )
     assert "cannot run: GORU_ISA=pdp11" in done.stdout or "were not built" in done.stdout
     assert done.returncode == 0
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    """`goru doctor | head -1`: no traceback, and the exit code of a closed pipe."""
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "goru", "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.readline()
+        run.stdout.close()
+        told = run.stderr.read()
+    assert told == b""
+    assert run.returncode == 141

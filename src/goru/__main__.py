@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 USAGE = """usage: goru COMMAND ...
@@ -15,7 +17,14 @@ INSTALL = 'pip install "goru[lab]"'
 
 def main(argv: list[str] | None = None) -> int:
     """Carry out a command line; returns the exit code."""
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return _main(sys.argv[1:] if argv is None else argv)
+    except BrokenPipeError:  # its reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _main(argv: list[str]) -> int:
     if argv[:1] == ["doctor"]:
         from . import doctor
 
