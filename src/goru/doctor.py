@@ -48,16 +48,24 @@ def main(argv: list[str]) -> int:
         for line in lines:
             print(f"  {line}")
     print("self-test against the reference")
-    failed = 0
+    failed, whole = 0, True
     try:
         for check in self_test():
+            if check is None:
+                whole = False
+                break
             failed += not check.passed
             print(f"  {'ok    ' if check.passed else 'FAILED'} {check.name}: {check.difference:.1e}"
                   f" (allowed {check.allowed:.0e})")  # fmt: skip
     except Exception as error:
         failed += 1
         print(f"  FAILED {type(error).__name__}: {error}")
-    print("everything works" if not failed else f"{failed} check{'s' if failed > 1 else ''} failed")
+    if failed:
+        print(f"{failed} check{'s' if failed > 1 else ''} failed")
+    else:
+        print(
+            "everything works" if whole else f"what was tested works; the rest was left out after {SECONDS:g} seconds"
+        )
     return 1 if failed else 0
 
 
@@ -97,8 +105,11 @@ def _backends() -> Iterator[str]:
                 yield f"{'/'.join(LAYERS)} on {device}, {name}: none ({error})"
 
 
-def self_test() -> Iterator[Check]:
-    """Every available implementation against `reference`: outputs and all gradients, odd sizes, ragged rows."""
+def self_test() -> Iterator[Check | None]:
+    """Every available implementation against `reference`: outputs and all gradients, odd sizes, ragged rows.
+
+    Ends with None where the time is over before that.
+    """
     backends = (["native"] if native.unavailable_reason() is None else []) + ["manual"]
     start = time.monotonic()
     for backend in backends:
@@ -106,6 +117,7 @@ def self_test() -> Iterator[Check]:
             name = str(dtype).removeprefix("torch.")
             yield Check(f"{backend} {name} mesh", _mesh(backend, dtype), allowed)
             if time.monotonic() - start > SECONDS:
+                yield None
                 return
             for reverse in (False, True):
                 way = "reverse" if reverse else "forward"
