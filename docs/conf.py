@@ -2,13 +2,15 @@
 
 A page asks nothing of other hosts: Furo has no fonts from elsewhere, and formulas are turned into MathML while the site
 is built (latex2mathml), which browsers show without a script. What is said in the code is not said again here: the
-decisions are taken from `goru.lab.paper` by the directive at the end of this file.
+decisions and claims are taken from `goru.lab.paper`, the results from the record, by the directives at the end of this
+file.
 """
 
 from __future__ import annotations
 
 import re
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Any, ClassVar
 
 import latex2mathml.converter
@@ -17,6 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from goru.lab import paper
+from goru.lab.report import summary
 
 project = "goru"
 version = release = installed_version("goru")
@@ -78,6 +81,15 @@ class Claims(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(["| | experiment | claim |", "|---|---|---|", *rows]))
 
 
+class Results(SphinxDirective):
+    """The numbers and verdicts of the project's own record."""
+
+    has_content: ClassVar[bool] = False
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes(summary.numbers(Path(__file__).parent.parent / "results"))
+
+
 def _plain(text: str) -> str:
     """A sentence of the code as Markdown: outside of `names`, signs that mean something there are not meant to."""
     parts = text.split("`")
@@ -89,4 +101,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (show_inline_formula, None), (show_formula, None))
     app.add_directive("decisions", Decisions)
     app.add_directive("claims", Claims)
+    app.add_directive("results", Results)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -79,7 +79,18 @@ def test_examples_that_do_not_run_are_rare() -> None:
 def test_no_other_way_of_writing_python_escapes_the_tests() -> None:
     for page in PAGES:
         languages = set(re.findall(r"^ *(?:```|~~~)([^\n`]+)$", text(page), flags=re.MULTILINE))
-        known = {"python", "sh", "text", "json", "math", "{toctree}", "{decisions}", "{claims}", "{include}"}
+        known = {
+            "python",
+            "sh",
+            "text",
+            "json",
+            "math",
+            "{toctree}",
+            "{decisions}",
+            "{claims}",
+            "{results}",
+            "{include}",
+        }
         assert {word.split()[0] for word in languages} <= known, page.name
 
 
@@ -289,6 +300,9 @@ def test_the_site_builds_needs_nothing_from_elsewhere_and_has_no_dead_links(tmp_
     for experiment in paper.EXPERIMENTS:
         for sentence in paper.decisions(experiment):
             assert plain(sentence) in decided, sentence
+    results = shown(site / "tutorial.html")
+    for name, claim in paper.CLAIMS.items():
+        assert f"{name} {plain(claim.text)}" in results
     claims = shown(site / "reproduce.html")
     assert all(plain(claim.text) in claims for claim in paper.CLAIMS.values())
 

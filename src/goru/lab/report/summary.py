@@ -62,6 +62,12 @@ def section(groups: list[Group], folder: str) -> str:
     return "\n".join(parts)
 
 
+def numbers(record: Path) -> str:
+    """The numbers and verdicts of a record in Markdown, without its picture."""
+    groups = _groups(record)
+    return f"{_headline(groups)}\n{_verdicts(groups)}"
+
+
 def _groups(record: Path) -> list[Group]:
     groups, problems = load(record)
     for problem in problems:
