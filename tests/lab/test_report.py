@@ -270,6 +270,13 @@ def test_the_evidence_names_the_start_that_was_judged(tmp_path: Path) -> None:
     assert june.statements[0].evidence == "GORU (June 2017 start) at 50.0% of the baseline"
 
 
+def test_runs_that_have_just_begun_have_no_curve(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "copying", "goru", [2.0], finished=False)
+    report.write(tmp_path / "runs", tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*.svg"))
+    assert "Not finished: GORU, seed 0" in (tmp_path / "out" / "index.html").read_text()
+
+
 def test_solved_at_is_of_runs_that_stayed_so(tmp_path: Path) -> None:
     for seed, curve in enumerate(([2.0, 0.05, 0.04], [2.0, 0.5, 0.05])):
         write_run(tmp_path, "copying", "goru", curve, seed=seed)

@@ -48,12 +48,16 @@ class Variant:
 
     @cached_property
     def curve(self) -> Figure | None:
-        """The losses; the curves of different tasks have nothing in common."""
-        return None if self.group.experiment == "babi" else figures.losses(self.group)
+        return figures.losses(self.group) if self._has_curves else None
 
     @cached_property
     def curve_in_time(self) -> Figure | None:
-        return None if self.group.experiment == "babi" else figures.losses(self.group, along="seconds")
+        return figures.losses(self.group, along="seconds") if self._has_curves else None
+
+    @property
+    def _has_curves(self) -> bool:
+        """Whether there is a curve to draw: those of different tasks have nothing in common, and one point is none."""
+        return self.group.experiment != "babi" and any(len(record.test.steps) > 1 for record in self.group.records)
 
     @cached_property
     def gates(self) -> Figure | None:
