@@ -63,7 +63,9 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
         return
     if "--runs results" in command:
         (tmp_path / "results").symlink_to(ROOT / "results")
-    elif command.startswith(("goru status", "goru report", "goru record")):
+    elif command.startswith("goru record"):
+        shutil.copytree(ROOT / "results" / "speech", tmp_path / "runs" / "speech")
+    elif command.startswith(("goru status", "goru report")):
         small = "goru run copying --model goru --steps 2 --delay 3 --test-size 8 --batch 4"
         made = run(small, tmp_path)
         assert made.returncode == 0, made.stderr
