@@ -7,7 +7,8 @@ its heart: reproduced when all hold, not reproduced when the first does not, els
 has failed, no more than partly. Numbers are means over the finished seeds, of folds and tasks over the seeds that
 have them all. The paper has one EURNN, here are two, real and complex: where it is said to do well the better one
 counts, where it is said to fall behind both do. Where GORU was also run with its first published start, what the
-claims say of GORU is judged on that as well.
+claims say of GORU is judged on that as well. How claims are taken apart into statements was mended once after the
+first runs; the decisions say where.
 """
 
 from __future__ import annotations
