@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..rotations import Mesh
 from . import native, operators, reference
-from .native import Steps as GoruSteps
+from .native import GoruSteps
 
 CHOICES = ("reference", "manual", "native", "auto")
 

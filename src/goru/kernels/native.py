@@ -13,10 +13,10 @@ from . import library
 from .native_eurnn import eurnn_backward, eurnn_forward, eurnn_saved_shape, prefers_rotations
 from .native_goru import goru_backward, goru_forward, goru_prefers_rotations, saved_blocks
 from .native_mesh import mesh_matrix, mesh_matrix_backward
-from .native_step import Steps
+from .native_step import GoruSteps
 
 __all__ = [
-    "Steps",
+    "GoruSteps",
     "eurnn_backward",
     "eurnn_forward",
     "eurnn_saved_shape",

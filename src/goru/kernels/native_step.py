@@ -22,7 +22,7 @@ from .native_mesh import mesh_matrix
 SLACK = 16  # elements after a buffer, as library.scratch leaves them
 
 
-class Steps:
+class GoruSteps:
     """Takes the steps of one cell. It keeps addresses, which no copy and no pickle of the cell may have."""
 
     def __init__(self, mesh: Mesh, reset_gate: bool, update_gate: bool) -> None:

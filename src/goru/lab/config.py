@@ -205,6 +205,11 @@ def differences(there: Any, here: Any) -> str:
     return "; ".join(f"{k} {before.get(k)} there, {v} here" for k, v in now.items() if before.get(k) != v)
 
 
+def as_on(config: RunConfig, other: RunConfig) -> RunConfig:
+    """The configuration with the threads and device of another: they change no more than the last bits of a result."""
+    return dataclasses.replace(config, threads=other.threads, device=other.device)
+
+
 def override(config: Any, changes: dict[str, Any]) -> Any:
     """A copy with the fields at dotted paths replaced: `override(config, {"optimizer.lr": 0.01})`."""
     for path, value in changes.items():

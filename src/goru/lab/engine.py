@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from goru.lab import worker
-from goru.lab.config import RunConfig
+from goru.lab.config import RunConfig, as_on
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
 from goru.lab.runs import check_same, read_config, read_json
 from goru.lab.worker import POLL_SECONDS, STOP_SECONDS, Worker
@@ -49,17 +49,14 @@ class Job:
 
 
 def plan(configs: Sequence[RunConfig], runs: Path) -> list[Job]:
-    """The jobs of a grid; what has a result already is skipped, but not the result of other settings.
-
-    Threads and device change no more than the last bits of a result.
-    """
+    """The jobs of a grid; what has a result already is skipped, but not the result of other settings."""
     jobs = []
     for config in configs:
         job = Job(config, config.directory(runs))
         try:
             if read_json(job.directory / "result.json") is not None:
                 if (there := read_config(job.directory)) is not None:
-                    check_same(job.directory, replace(there, threads=config.threads, device=config.device), config)
+                    check_same(job.directory, as_on(there, config), config)
                 job.state = "skipped"
         except LabError as error:
             job.state, job.message = "failed", str(error)

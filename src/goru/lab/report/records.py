@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from goru.lab import paper, runs
-from goru.lab.config import RunConfig, differences
+from goru.lab.config import RunConfig, as_on, differences
 from goru.lab.errors import LabError
 
 
@@ -210,13 +209,13 @@ def _group_variant(config: RunConfig) -> str:
 def _other_settings(config: RunConfig) -> str:
     """What a run has otherwise than the setting that it is called after; empty where there is nothing.
 
-    Such runs are left from before a setting was changed. Threads and device change no more than the last bits.
+    Such runs are left from before a setting was changed.
     """
     try:
         known = paper.experiment(config.experiment).config(config.model, config.variant, config.seed)
     except LabError:
         return ""  # a setting or model of the user's own
-    changed = differences(dataclasses.replace(config, threads=known.threads, device=known.device), known)
+    changed = differences(as_on(config, known), known)
     return f"it has other settings than {config.variant} ({changed})" if changed else ""
 
 
