@@ -148,6 +148,7 @@ def run(argv: list[str], console: Console) -> int:
     if (directory / "result.json").exists():
         console.print(f"{directory} is finished already.", highlight=False)
     from goru.lab.distributed import joined
+    from goru.lab.longer import begin_from
     from goru.lab.stopping import StopOnSignal
 
     job = Job(config, directory, state="running")
@@ -162,6 +163,8 @@ def run(argv: list[str], console: Console) -> int:
             return stop()
 
         try:
+            if options.from_run is not None:
+                group.from_first(functools.partial(begin_from, options.from_run, config, options.runs))
             result = train(
                 config,
                 options.runs,

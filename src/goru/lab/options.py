@@ -46,6 +46,8 @@ class RunOptions:
     config: RunConfig
     runs: Path
     """Folder of the run directories."""
+    from_run: Path | None = None
+    """Begin with the steps of this run, the same one for fewer steps or epochs (learning rate constant)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Seconds between checkpoints; the results do not depend on it."""
     data_dir: Path | None = None

@@ -233,11 +233,11 @@ def read_config(path: Path) -> RunConfig | None:
         raise LabError(f"{file} cannot be read: {error}.") from None
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The logged lines of a run; a last line that is still being written is left out."""
+def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
+    """The logged lines of a run, or of its first bytes; a last line that is still being written is left out."""
     file = path / "metrics.jsonl"
     try:
-        content = file.read_bytes()
+        content = file.read_bytes()[:size]
     except FileNotFoundError:
         return []
     try:

@@ -23,6 +23,7 @@ from goru.lab.memory import keep_memory
 from goru.lab.models import count_parameters, make_layer
 from goru.lab.optim import learning_rate, make_optimizer
 from goru.lab.runs import RunDirectory, hold
+from goru.lab.tasks.task import Problem
 
 CHECKPOINT_SECONDS = 30.0
 
@@ -63,11 +64,7 @@ class Training:
         self.carry: list[Tensor] = []
         self.best: dict[str, Tensor] = {}
         self.position = Position()
-        per_epoch = self.problem.steps_per_epoch or 0
-        self.last_step = config.steps or config.epochs * per_epoch
-        self.eval_every = config.eval_every or per_epoch
-        if self.last_step < 1 or self.eval_every < 1 or config.log_every < 1:
-            raise LabError("steps, log-every and eval-every should be at least 1 (0 only where there are epochs).")
+        self.last_step, self.eval_every = planned_steps(config, self.problem)
 
     def learn(self, batch: Any) -> float:
         """One optimisation step on a batch; returns its loss."""
@@ -156,6 +153,15 @@ class Training:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
         torch.set_rng_state(tensors["random/torch"])
         self.position = Position(**position)
+
+
+def planned_steps(config: RunConfig, problem: Problem) -> tuple[int, int]:
+    """The last step of a run, and the steps between evaluations."""
+    per_epoch = problem.steps_per_epoch or 0
+    last_step, eval_every = config.steps or config.epochs * per_epoch, config.eval_every or per_epoch
+    if last_step < 1 or eval_every < 1 or config.log_every < 1:
+        raise LabError("steps, log-every and eval-every should be at least 1 (0 only where there are epochs).")
+    return last_step, eval_every
 
 
 def train(

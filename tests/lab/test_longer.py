@@ -1,0 +1,108 @@
+"""Runs that go on from a shorter one: the same bits as a run that did all steps, or a refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from goru.lab.config import RunConfig, override
+from goru.lab.errors import LabError
+from goru.lab.longer import begin_from
+from goru.lab.runs import read_json
+from goru.lab.train import train
+from tests.lab.small import goru, outcome, save, small
+
+EPOCHS = {"steps": 0, "epochs": 4, "eval_every": 0}
+
+
+def fresh(config: RunConfig, folder: Path) -> dict[str, Any]:
+    train(config, folder)
+    return outcome(config.directory(folder))
+
+
+@pytest.mark.parametrize("model", ["goru", "lstm"])
+@pytest.mark.parametrize(
+    ("experiment", "changes", "fewer"),
+    [
+        ("copying", {}, {"steps": 20}),
+        ("penn_treebank", EPOCHS, {"epochs": 1}),  # carries its state, keeps the best parameters
+        ("penn_treebank", EPOCHS | {"patience": 1, "optimizer.lr": 0.3}, {"epochs": 1}),  # ends early
+        ("speech", EPOCHS | {"optimizer.rule": "adam"}, {"epochs": 3}),
+    ],
+)
+def test_same_bits_as_all_steps_at_once(experiment, changes, fewer, model: str, tmp_path: Path) -> None:
+    config = small(experiment, model, changes)
+    shorter = override(config, fewer | {"variant": "short"})
+    train(shorter, tmp_path)
+    begin_from(shorter.directory(tmp_path), config, tmp_path)
+    assert read_json(config.directory(tmp_path) / "result.json") is None
+    train(config, tmp_path)
+    assert outcome(config.directory(tmp_path)) == fresh(config, tmp_path / "fresh")
+
+
+def test_from_a_run_that_was_stopped(tmp_path: Path) -> None:
+    config = small("copying", "gru")
+    longer = override(config, {"steps": 70, "variant": "long"})
+    count = iter(range(1, 100))
+    with pytest.raises(LabError, match="stopped at step 13"):
+        train(longer, tmp_path, stop=lambda: next(count) == 13)
+    begin_from(longer.directory(tmp_path), config, tmp_path)
+    train(config, tmp_path)
+    assert outcome(config.directory(tmp_path)) == fresh(config, tmp_path / "fresh")
+    environment = read_json(config.directory(tmp_path) / "environment.json")
+    assert environment is not None
+    attempts = environment["attempts"]
+    assert [attempt["from_step"] for attempt in attempts] == [0, 13]
+
+
+def test_again_after_a_kill_and_after_its_end(tmp_path: Path) -> None:
+    config = small("copying", "gru")
+    shorter = override(config, {"steps": 20, "variant": "short"})
+    train(shorter, tmp_path)
+    begin_from(shorter.directory(tmp_path), config, tmp_path)
+    (config.directory(tmp_path) / "checkpoint.safetensors").unlink()  # killed just before it was there
+    begin_from(shorter.directory(tmp_path), config, tmp_path)
+    train(config, tmp_path)
+    ended = outcome(config.directory(tmp_path))
+    begin_from(shorter.directory(tmp_path), config, tmp_path)
+    train(config, tmp_path)
+    assert outcome(config.directory(tmp_path)) == ended == fresh(config, tmp_path / "fresh")
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "message"),
+    [
+        ({"seed": 1}, {}, "only the number of steps or epochs may differ (seed 1 there, 0 here)"),
+        ({"optimizer.lr": 0.01}, {}, "optimizer.lr 0.01 there, 0.001 here"),
+        ({"optimizer.schedule": "linear"}, {"optimizer.schedule": "linear"}, "its learning rates depended"),
+        ({"steps": 40}, {"steps": 30}, "it is at step 40 already, of 30 wanted"),
+        ({"steps": 15}, {}, "it was evaluated at its end, step 15"),
+    ],
+)
+def test_refused(there: dict[str, Any], here: dict[str, Any], message: str, tmp_path: Path) -> None:
+    shorter = small("copying", "gru", {"steps": 20, "variant": "short"} | there)
+    config = small("copying", "gru", here)
+    train(shorter, tmp_path)
+    with pytest.raises(LabError) as error:
+        begin_from(shorter.directory(tmp_path), config, tmp_path)
+    assert str(error.value).startswith(f"cannot go on from {shorter.directory(tmp_path)}: ")
+    assert message in str(error.value)
+    assert not config.directory(tmp_path).exists()
+
+
+def test_command(tmp_path: Path) -> None:
+    config = small("copying", "gru")
+    shorter = override(config, {"steps": 20, "variant": "short"})
+    file = save(config, tmp_path / "config.json")
+    common = ("run", "--config", file, "--runs", str(tmp_path / "runs"), "--from-run")
+    nothing = goru(*common, str(tmp_path / "nowhere"))
+    assert nothing.returncode == 1
+    assert nothing.stderr == (
+        f"goru: cannot go on from {tmp_path / 'nowhere'}: it has no config.json; "
+        "name the directory of a run, runs/EXPERIMENT/VARIANT/MODEL/seedN.\n"
+    )
+    train(shorter, tmp_path)
+    assert goru(*common, str(shorter.directory(tmp_path))).returncode == 0
+    assert outcome(config.directory(tmp_path / "runs")) == fresh(config, tmp_path / "fresh")
