@@ -7,8 +7,12 @@ from torch import Tensor
 
 
 def smallest_magnitude(dtype: torch.dtype) -> float:
-    """Below this |a| counts as 0: the square root of the smallest normal number, where |a|^2 still is one."""
-    return torch.finfo(dtype).tiny ** 0.5
+    """Below this |a| counts as 0: the square root of the smallest normal number, where |a|^2 still is one.
+
+    Of float16 it is the smallest number of all: the root, 0.008, would swallow whole layers as they start.
+    """
+    limits = torch.finfo(dtype)
+    return limits.tiny * limits.eps if dtype in (torch.float16, torch.complex32) else limits.tiny**0.5
 
 
 def modrelu(a: Tensor, b: Tensor) -> Tensor:

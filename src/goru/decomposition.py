@@ -33,7 +33,7 @@ def angles_of_rotation(rotation: Tensor) -> Tensor:
     H = rotation.shape[0]
     mesh = Mesh("tunable", H, H)
     if H == 1:
-        return torch.zeros(0, dtype=torch.float64)
+        return torch.zeros(0, dtype=torch.float64, device="cpu")
     # Row p of `work` is column p of the matrix: the column rotations, half of all, run over contiguous memory.
     work = rotation.detach().to("cpu", torch.float64).T.contiguous()
     if torch.linalg.det(work) < 0:
@@ -70,12 +70,12 @@ def angles_of_rotation(rotation: Tensor) -> Tensor:
                     theta = -theta
             angles.append(theta)
     assert len(angles) == mesh.num_angles
-    return torch.tensor([math.remainder(theta, 2 * math.pi) for theta in angles], dtype=torch.float64)
+    return torch.tensor([math.remainder(theta, 2 * math.pi) for theta in angles], dtype=torch.float64, device="cpu")
 
 
 def _rotation(theta: float) -> Tensor:
     c, s = math.cos(theta), math.sin(theta)
-    return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
+    return torch.tensor([[c, -s], [s, c]], dtype=torch.float64, device="cpu")
 
 
 def _schedule(rotations: list[tuple[int, float]], H: int) -> list[dict[int, float]]:
@@ -95,10 +95,12 @@ def fit_angles(mesh: Mesh, target: Tensor, starts: int = 3, iterations: int = 20
     A mesh with fewer angles than a rotation has is not convex and reaches only part of them; look at what is left.
     """
     target = target.detach().to("cpu", torch.float64)
-    generator = torch.Generator().manual_seed(0)
-    best, best_loss = torch.zeros(mesh.num_angles, dtype=torch.float64), math.inf
+    if mesh.num_angles == 0:
+        return torch.zeros(0, dtype=torch.float64, device="cpu")
+    generator = torch.Generator("cpu").manual_seed(0)
+    best, best_loss = torch.zeros(mesh.num_angles, dtype=torch.float64, device="cpu"), math.inf
     for _ in range(starts):
-        start = torch.rand(mesh.num_angles, generator=generator, dtype=torch.float64)
+        start = torch.rand(mesh.num_angles, generator=generator, dtype=torch.float64, device="cpu")
         angles = ((start - 0.5) * 2 * math.pi).requires_grad_()
         optimiser = torch.optim.LBFGS([angles], max_iter=iterations, history_size=20, line_search_fn="strong_wolfe")
 

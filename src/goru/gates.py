@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from .kernels import reference
 from .kernels.lengths import valid_steps
+from .kernels.watching import full_precision
 from .layers.goru import GORU, GORUUnit
 from .layers.recurrent import build_matrix
 
@@ -82,18 +83,19 @@ def _goru_listener(part: GORU, own: list[GateRecord]):
 
     @torch.no_grad()
     def listen(index, x, h0, parameters, lengths, reverse) -> None:
-        trace = reference.goru_trace(
-            x,
-            h0,
-            parameters["weight_ih"],
-            parameters.get("weight_hh"),
-            parameters.get("bias"),
-            build_matrix(parameters["angles"], unit.mesh, "manual"),
-            lengths,
-            unit.reset_gate,
-            unit.update_gate,
-            reverse,
-        )
+        with full_precision(x):  # as the pass itself
+            trace = reference.goru_trace(
+                x,
+                h0,
+                parameters["weight_ih"],
+                parameters.get("weight_hh"),
+                parameters.get("bias"),
+                build_matrix(parameters["angles"], unit.mesh, "manual"),
+                lengths,
+                unit.reset_gate,
+                unit.update_gate,
+                reverse,
+            )
         _fill(own[index], trace.reset, trace.update, trace.candidate, trace.output)
 
     return listen

@@ -19,6 +19,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from .kernels.watching import kept
+
 MESHES = ("fft", "tunable")
 
 
@@ -129,19 +131,19 @@ def _pairs(kind: str, size: int, capacity: int | None) -> tuple[tuple[tuple[int,
     return tuple(tuple((j, j + d) for j in range(size - d) if (j // d) % 2 == 0) for d in distances)
 
 
-@cache
+@kept
 def _slots(kind: str, size: int, capacity: int | None, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """For each layer and unit: the rotation in which it is p, in which it is q (else -1), and its partner."""
     pairs = _pairs(kind, size, capacity)
-    slot_p = torch.full((len(pairs), size), -1)
-    slot_q = torch.full((len(pairs), size), -1)
-    partner = torch.arange(size).repeat(len(pairs), 1)
+    slot_p = torch.full((len(pairs), size), -1, device="cpu")
+    slot_q = torch.full((len(pairs), size), -1, device="cpu")
+    partner = torch.arange(size, device="cpu").repeat(len(pairs), 1)
     number = 0
     for layer, layer_pairs in enumerate(pairs):
         if not layer_pairs:
             continue
-        p, q = torch.tensor(layer_pairs).T
-        numbers = torch.arange(number, number + len(layer_pairs))
+        p, q = torch.tensor(layer_pairs, device="cpu").T
+        numbers = torch.arange(number, number + len(layer_pairs), device="cpu")
         slot_p[layer, p], slot_q[layer, q] = numbers, numbers
         partner[layer, p], partner[layer, q] = q, p
         number += len(layer_pairs)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import goru
-from goru.kernels import native, operators, reference
+from goru.kernels import dispatch, native, operators, reference
+from goru.kernels.watching import unwatched
 from goru.rotations import Mesh
 from tests.kernels.native_cases import Case, difference, goru_arguments, relative, same_without_saving
 
@@ -98,7 +99,8 @@ def test_a_call_past_the_dispatcher_gives_the_same(kind: Any, monkeypatch: pytes
     x = torch.randn(5, 2, 3, requires_grad=True)
     results = []
     for plain in (True, False):
-        monkeypatch.setattr(operators, "unwatched", lambda *tensors, plain=plain: plain)
+        for watcher in (dispatch, operators):
+            monkeypatch.setattr(watcher, "unwatched", lambda *tensors, plain=plain: plain)
         output, h_n = layer(x)
         assert ("Plain" in type(output.grad_fn).__name__) == plain
         grads = torch.autograd.grad(output.sum() + h_n.abs().sum(), [x, *layer.parameters()])
@@ -111,16 +113,16 @@ def test_what_others_want_to_see_goes_through_the_dispatcher() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     x = torch.randn(5, 2, 3)
-    assert operators.unwatched(x, None, torch.nn.Parameter(x))
+    assert unwatched(x, None, torch.nn.Parameter(x))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not operators.unwatched(x)
+        assert not unwatched(x)
     with FakeTensorMode() as mode:
-        assert not operators.unwatched(x)
+        assert not unwatched(x)
         fake = mode.from_tensor(x)
-    assert not operators.unwatched(fake)
-    assert not operators.unwatched(x.to("meta"))
+    assert not unwatched(fake)
+    assert not unwatched(x.to("meta"))
     seen = []
-    torch.func.vmap(lambda row: seen.append(operators.unwatched(row)) or row)(x)
+    torch.func.vmap(lambda row: seen.append(unwatched(row)) or row)(x)
     assert seen == [False]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +22,7 @@ from torch import Tensor
 from ..rotations import Mesh
 from . import native, operators, reference
 from .native import GoruSteps
+from .watching import full_precision, refuse_transforms, unwatched
 
 CHOICES = ("reference", "manual", "native", "auto")
 
@@ -105,6 +106,7 @@ def mesh_matrix(angles: Tensor, mesh: Mesh, backend: str) -> Tensor:
     """U (H, H) from its angles."""
     if backend == "reference":
         return mesh.matrix(angles)
+    refuse_transforms(backend, angles)
     return operators.mesh_matrix(angles, mesh.kind, mesh.size, mesh.capacity, mesh.complex, backend)
 
 
@@ -125,13 +127,14 @@ def goru(
 ) -> tuple[Tensor, Tensor]:
     """output (T, B, H) and h_n (B, H) of one layer in one direction; letters as in operators.py."""
     if backend == "reference":
-        with _full_precision(x):
+        with full_precision(x):
             u = transition
             return reference.goru(x, h0, weight_ih, weight_hh, bias, u, lengths, reset_gate, update_gate, reverse)
     tensors = (x, h0, weight_ih, weight_hh, bias, transition)
+    refuse_transforms(backend, *tensors)
     save = _needs_gradient(*tensors)
     run = operators.goru
-    if operators.unwatched(*tensors):
+    if unwatched(*tensors):
         run = operators.plain_goru if save else operators.run_goru
     output, h_n, _ = run(
         x, h0, weight_ih, weight_hh, bias, transition, lengths, reset_gate, update_gate, reverse, save, backend,
@@ -148,10 +151,11 @@ def goru_step(
     `parameters`: weight_ih, weight_hh, bias, angles.
     """
     weight, _, _, angles = parameters
-    if weight is None or angles is None or not operators.unwatched(x, h):
+    if weight is None or angles is None or not unwatched(x, h):
         return None
     if choose(argument, weight.device, weight.dtype).backend != "native":
         return None
+    refuse_transforms("native", x, h, *parameters)
     return steps.step(x, h, parameters)
 
 
@@ -169,12 +173,13 @@ def eurnn(
 ) -> tuple[Tensor, Tensor]:
     """output (T, B, H), real, and h_n (B, H). The transition is U or the angles of the mesh."""
     if backend == "reference":
-        with _full_precision(x):
+        with full_precision(x):
             return reference.eurnn(x, h0, weight_ih, bias, transition, lengths, mesh, reverse)
     tensors = (x, h0, weight_ih, bias, transition)
+    refuse_transforms(backend, *tensors)
     save = _needs_gradient(*tensors)
     run = operators.eurnn
-    if operators.unwatched(*tensors):
+    if unwatched(*tensors):
         run = operators.plain_eurnn if save else operators.run_eurnn
     output, h_n, _ = run(x, h0, weight_ih, bias, transition, lengths, mesh.kind, mesh.capacity, reverse, save, backend)
     return output, h_n
@@ -196,13 +201,6 @@ def prefers_rotations(mesh: Mesh, steps: int, batch: int, backend: str) -> bool:
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-
-
-def _full_precision(x: Tensor):
-    """The operators leave autocast by themselves; plain torch has to be told."""
-    if torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return nullcontext()
 
 
 @cache

@@ -18,6 +18,7 @@ from torch.utils.dlpack import from_dlpack
 
 SOURCES = Path(__file__).with_name("csrc")
 LIBRARY = Path(__file__).with_name("_native.so")
+MOST_BYTES = 1 << 56  # more than any machine has: beyond it sizes would wrap around in the library
 DTYPES = {torch.float32: 0, torch.float64: 1}
 
 
@@ -203,9 +204,9 @@ def scratch(elements: dict[str, int], itemsize: int):
         offsets[name] = total
         total += (count * itemsize + 127) // 64 * 64
     library = get()
-    address = library.goru_take(total)
+    address = library.goru_take(total) if total < MOST_BYTES else None
     if not address:
-        raise MemoryError(f"the native kernels could not get a buffer of {total} bytes")
+        raise RuntimeError(f"not enough memory: the native kernels could not get a buffer of {total} bytes")
     try:
         yield {name: address + offset for name, offset in offsets.items()}
     finally:
@@ -218,12 +219,15 @@ _new_capsule.argtypes, _new_capsule.restype = [c_void_p, c_char_p, c_void_p], ct
 
 def pooled_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """torch.empty for large tensors that come and go with each training step: the memory is kept for the next."""
-    if math.prod(shape) * dtype.itemsize < 1 << 20:
-        return torch.empty(shape, dtype=dtype)
+    total = math.prod(shape) * dtype.itemsize
+    if total < 1 << 20:
+        return torch.empty(shape, dtype=dtype, device="cpu")
     code = 5 if dtype.is_complex else 2
-    managed = get().goru_tensor(code, dtype.itemsize * 8, len(shape), (c_int64 * len(shape))(*shape))
+    managed = None
+    if total < MOST_BYTES:
+        managed = get().goru_tensor(code, dtype.itemsize * 8, len(shape), (c_int64 * len(shape))(*shape))
     if not managed:
-        raise MemoryError(f"the native kernels could not get memory for a tensor of shape {shape}")
+        raise RuntimeError(f"not enough memory: the native kernels could not get {total} bytes for a tensor")
     return from_dlpack(_new_capsule(managed, b"dltensor", None))
 
 

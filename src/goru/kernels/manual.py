@@ -79,7 +79,7 @@ def goru_forward(
     saved = x.new_empty((T, B, width) if save else (0,))
     size = _chunk_size(T, B * width)
     scratch = x.new_empty((0 if save else size, B, width))
-    magnitude = x.new_empty((B, H))
+    magnitude, nothing = x.new_empty((B, H)), x.new_zeros(())
     h = h0
     for chunk in _chunks(T, size, reverse):
         n = chunk.stop - chunk.start
@@ -119,7 +119,7 @@ def goru_forward(
             else:
                 alive = valid[chunk.start + i]
                 h = torch.where(alive, torch.lerp(c, h, updates[i]) if update_gate else c, h)
-                torch.mul(h, alive, out=outputs[i])
+                torch.where(alive, h, nothing, out=outputs[i])
     return output, h.clone(), saved
 
 
@@ -162,8 +162,9 @@ def goru_backward(
         keep = _goru_factors(D, saved[chunk], before, bias is not None, reset_gate, update_gate)
         incoming, steps = grad_output[chunk], x[chunk]
         if valid is not None:
-            D.mul_(valid[chunk])
-            incoming, steps = incoming * valid[chunk], steps.masked_fill(~valid[chunk], 0)
+            # Filled, not multiplied: beyond a row's end there may be a NaN.
+            D.masked_fill_(~valid[chunk], 0)
+            incoming, steps = (part.masked_fill(~valid[chunk], 0) for part in (incoming, steps))
             keep = torch.where(valid[chunk], 0.0 if keep is None else keep, torch.ones_like(before))
         rows = D.view(n, B, gates + 2, H).unbind(0)
         products = D[..., : (gates + 1) * H].unbind(0)
@@ -289,7 +290,7 @@ def eurnn_forward(
             new = a if bias is None else modrelu(a, bias)
             h = new if valid is None else torch.where(valid[t], new, h)
             real = h.real if mesh.complex else h
-            output[t] = real if valid is None else real * valid[t]
+            output[t] = real if valid is None else real.masked_fill(~valid[t], 0)
     return output, h.clone(), saved
 
 
@@ -327,7 +328,7 @@ def eurnn_backward(
         n = chunk.stop - chunk.start
         incoming, steps = grad_output[chunk], x[chunk]
         if valid is not None:
-            incoming, steps = incoming * valid[chunk], steps.masked_fill(~valid[chunk], 0)
+            incoming, steps = (part.masked_fill(~valid[chunk], 0) for part in (incoming, steps))
         a = saved[chunk] if mesh.complex else output[chunk]
         active, phase, turn = _activation_factors(a, bias, None if valid is None else valid[chunk])
         D = h0.new_empty((n, B, H))

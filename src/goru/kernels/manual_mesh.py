@@ -5,12 +5,11 @@ Legend: H units, L mesh layers, N rotations, R columns, M the power of two at or
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
 from ..rotations import Mesh
+from .watching import kept
 
 
 def mesh_matrix(angles: Tensor, mesh: Mesh) -> Tensor:
@@ -192,20 +191,20 @@ def _phases(angles: Tensor) -> Tensor:
     return torch.polar(torch.ones_like(angles), angles)
 
 
-@cache
+@kept
 def _present(size: int, device: torch.device) -> Tensor:
     """(L, M/2): which pairs of the mesh padded to M units exist, in the order of their angles."""
     pairs = Mesh("fft", size).pairs
     M = 1 << len(pairs)
-    present = torch.zeros(len(pairs), M // 2, dtype=torch.bool)
+    present = torch.zeros(len(pairs), M // 2, dtype=torch.bool, device="cpu")
     for layer, layer_pairs in enumerate(pairs):
         d = M >> (layer + 1)
-        p = torch.tensor(layer_pairs)[:, 0]
+        p = torch.tensor(layer_pairs, device="cpu")[:, 0]
         present[layer, p // (2 * d) * d + p % d] = True
     return present.to(device)
 
 
-@cache
+@kept
 def _pair_indices(
     kind: str, size: int, capacity: int | None, layer: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:

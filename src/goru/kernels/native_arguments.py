@@ -19,6 +19,7 @@ def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype)
         and tensor.is_contiguous()
         and tensor.device.type == "cpu"
         and not (tensor.is_neg() or tensor.is_conj())
+        and (tensor.data_ptr() or tensor.numel() == 0)
     ):
         return tensor
     if tensor.device.type != "cpu":
@@ -27,7 +28,16 @@ def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype)
         raise RuntimeError(f"the native backend needs {name} of dtype {dtype}, got {tensor.dtype}")
     if tuple(tensor.shape) != shape:
         raise RuntimeError(f"the native backend needs {name} of shape {shape}, got {tuple(tensor.shape)}")
-    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return _with_memory(name, tensor).detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _with_memory(name: str, tensor: Tensor) -> Tensor:
+    """The tensor, if it has memory; autograd's zeros get some."""
+    if tensor.data_ptr() or tensor.numel() == 0:
+        return tensor
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+    raise RuntimeError(f"the native backend needs {name} in memory, got a tensor whose storage was emptied")
 
 
 def dense_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
@@ -48,7 +58,7 @@ def rows(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) 
     check(name, tensor[:0] if len(shape) == tensor.dim() else tensor, (0, *shape[1:]), dtype)
     if tensor.shape[0] != shape[0]:
         raise RuntimeError(f"the native backend needs {name} of shape {shape}, got {tuple(tensor.shape)}")
-    return dense_rows(tensor.detach().resolve_neg())
+    return dense_rows(_with_memory(name, tensor).detach().resolve_neg())
 
 
 class Ragged:
@@ -80,7 +90,7 @@ def last_state(output: Tensor, lengths: Tensor | None, reverse: bool) -> Tensor:
         return output[0].clone()
     if lengths is None:
         return output[-1].clone()
-    return output[lengths - 1, torch.arange(output.shape[1])]
+    return output[lengths - 1, torch.arange(output.shape[1], device="cpu")]
 
 
 def worth_threads(flops: float, blocks: int) -> int:

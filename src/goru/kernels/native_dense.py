@@ -57,7 +57,7 @@ class _Dense:
     def parts(self, name: str, tensor: Tensor) -> Tensor:
         """(B, H) complex as (B, 2, Hp), in memory of its own."""
         dense = check(name, tensor, (self.B, self.H), self.complex)
-        result = torch.zeros((self.B, 2, self.sizes.state), dtype=self.real)
+        result = torch.zeros((self.B, 2, self.sizes.state), dtype=self.real, device="cpu")
         result[..., : self.H] = torch.view_as_real(dense).transpose(1, 2)
         return result
 
@@ -93,7 +93,7 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     d = _Dense(x, h0, weight_ih, bias, u, lengths, reverse)
     output = pooled_empty((d.T, d.B, d.H), d.real)
-    saved = pooled_empty((d.T, d.B, d.H), d.complex) if save else torch.empty(0, dtype=d.complex)
+    saved = pooled_empty((d.T, d.B, d.H), d.complex) if save else torch.empty(0, dtype=d.complex, device="cpu")
     elements = {"packed": d.sizes.packed, "saved": 0 if save else 2 * d.B * d.H}
     state = d.h0
     with scratch(elements, d.real.itemsize) as memory:
@@ -127,9 +127,9 @@ def backward(
     grad, grad_step, grad_row = rows("grad_output", grad_output, (T, B, H), real)
     saved = check("saved", saved, (T, B, H), d.complex)
     state = d.parts("grad_h_n", grad_h_n)
-    dx = torch.empty((T, B, I) if needs_x else (0,), dtype=real)
-    weights = torch.zeros(2 * s.state * (2 * s.state + s.inputs), dtype=real)
-    sums = torch.zeros((d.blocks, s.state), dtype=real)
+    dx = torch.empty((T, B, I) if needs_x else (0,), dtype=real, device="cpu")
+    weights = torch.zeros(2 * s.state * (2 * s.state + s.inputs), dtype=real, device="cpu")
+    sums = torch.zeros((d.blocks, s.state), dtype=real, device="cpu")
     if B > 0:
         steps = max(1, min(CHUNK_BYTES // real.itemsize // (s.chunk_row * B), d.steps_per_call(), T))
         elements = {

@@ -101,7 +101,7 @@ def eurnn_forward(
         )
         return output, h_n, x.new_empty(0)
     e = _Eurnn(x, h0, weight_ih, bias, transition, lengths, mesh, reverse)
-    output = torch.empty((e.T, e.B, e.H), dtype=e.real)
+    output = torch.empty((e.T, e.B, e.H), dtype=e.real, device="cpu")
     shape = eurnn_saved_shape(e.T, e.B, mesh, True, e.real) if save else (0,)
     saved = pooled_empty(shape, e.dtype)
     state = e.h0.clone()
@@ -155,11 +155,11 @@ def eurnn_backward(
     output = check("output", output, (T, B, H), real)
     saved = check("saved", saved, eurnn_saved_shape(T, B, mesh, True, real), e.dtype)
     state = check("grad_h_n", grad_h_n, (B, H), e.dtype).clone()
-    dx = torch.empty((T, B, I) if needs_x else (0,), dtype=real)
+    dx = torch.empty((T, B, I) if needs_x else (0,), dtype=real, device="cpu")
     dweight = torch.zeros_like(e.weight)
     # One unit has no angles, but the kernel still counts its phase.
     angles = (2 * e.coefficients.rotations + H) if mesh.complex else e.coefficients.rotations
-    sums = torch.zeros((e.blocks, angles + H), dtype=real)
+    sums = torch.zeros((e.blocks, angles + H), dtype=real, device="cpu")
     if B > 0:
         lanes, units = e.sizes.lanes, (1 + mesh.complex) * H
         block_size = (-(-units // 4) * 4 + -(-I // 3) * 3) * lanes

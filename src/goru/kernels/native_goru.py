@@ -123,7 +123,7 @@ def goru_forward(
     g = Goru(x, h0, weight_ih, weight_hh, bias, transition, lengths, mesh, reset_gate, update_gate, reverse)
     T, B, I, H = g.T, g.B, g.I, g.H
     output = pooled_empty((T, B, H), g.dtype)
-    saved = pooled_empty(g.saved_shape, g.dtype) if save else torch.empty(0, dtype=g.dtype)
+    saved = pooled_empty(g.saved_shape, g.dtype) if save else torch.empty(0, dtype=g.dtype, device="cpu")
     if B == 0:
         return output, torch.empty_like(g.h0), saved
     pack = T * B > UNPACKED_ROWS
@@ -168,9 +168,9 @@ def goru_backward(
     output = check("output", output, (T, B, H), dtype)
     saved = check("saved", saved, g.saved_shape, dtype)
     carry = check("grad_h_n", grad_h_n, (B, H), dtype).clone(memory_format=torch.contiguous_format)
-    dx = torch.empty((T, B, I) if needs_x else (0,), dtype=dtype)
-    square = torch.zeros((G - 1 + g.matrix, s.bias, s.bias), dtype=dtype)
-    sums = torch.zeros(s.wide + g.blocks * (s.bias + s.angles), dtype=dtype)
+    dx = torch.empty((T, B, I) if needs_x else (0,), dtype=dtype, device="cpu")
+    square = torch.zeros((G - 1 + g.matrix, s.bias, s.bias), dtype=dtype, device="cpu")
+    sums = torch.zeros(s.wide + g.blocks * (s.bias + s.angles), dtype=dtype, device="cpu")
     wide = sums.data_ptr()
     db = wide + s.wide * dtype.itemsize
     turns = db + g.blocks * s.bias * dtype.itemsize
@@ -198,9 +198,9 @@ def goru_backward(
                 call.shape.first, call.shape.last = first, last
                 call.shape.threads = worth_threads(2 * (last - first) * g.step_flops, g.blocks)
                 g.library.goru_goru_backward(g.code, byref(call))
-    dweight_ih = torch.empty((G * H, I), dtype=dtype)
-    dbias = torch.empty(0 if g.bias is None else G * H, dtype=dtype)
-    dangles = torch.empty(mesh.num_angles, dtype=dtype)
+    dweight_ih = torch.empty((G * H, I), dtype=dtype, device="cpu")
+    dbias = torch.empty(0 if g.bias is None else G * H, dtype=dtype, device="cpu")
+    dangles = torch.empty(mesh.num_angles, dtype=dtype, device="cpu")
     finish = GoruFinish(
         I, H, G, g.blocks, g.mesh, wide, db, turns, dweight_ih.data_ptr(),
         None if g.bias is None else dbias.data_ptr(), None if g.matrix else dangles.data_ptr(),
@@ -208,7 +208,9 @@ def goru_backward(
     g.library.goru_goru_finish(g.code, byref(finish))
     du = square[-1, :H, :H].clone(memory_format=torch.contiguous_format) if g.matrix else dangles
     dweight_hh = (
-        square[: G - 1, :H, :H].reshape((G - 1) * H, H) if g.weight_hh is not None else torch.empty(0, dtype=dtype)
+        square[: G - 1, :H, :H].reshape((G - 1) * H, H)
+        if g.weight_hh is not None
+        else torch.empty(0, dtype=dtype, device="cpu")
     )
     if g.matrix and g.weight_hh is not None:
         dweight_hh = dweight_hh.clone()  # not to keep dU's memory as well

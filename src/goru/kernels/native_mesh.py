@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ctypes import byref
-from functools import cache
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from ..rotations import Mesh
 from . import library
 from .library import DTYPES, MeshArguments, MeshMatrixArguments, RotationSizes, scratch
 from .native_arguments import check, pointer, worth_threads
+from .watching import kept
 
 LAYERS_AT_ONCE = 32  # of a tunable mesh
 SLICES = 8  # of the columns of U: the gradient's order of summation, whatever the number of threads
@@ -63,7 +63,7 @@ class Coefficients:
         return sizes
 
 
-@cache
+@kept
 def _pairs(kind: str, size: int, capacity: int | None) -> tuple[Tensor, Tensor]:
     """p, q and reach of every rotation in the order in which the kernels take them, and that order.
 
@@ -75,8 +75,8 @@ def _pairs(kind: str, size: int, capacity: int | None) -> tuple[Tensor, Tensor]:
     for layer, pairs in enumerate(Mesh(kind, size, capacity).pairs):
         rotations += [(p, q, reach, layer) for p, q in pairs]
         reach += max((q - p for p, q in pairs), default=0)
-    table = torch.tensor(rotations, dtype=torch.int64).reshape(-1, 4).T
-    order = torch.arange(len(rotations))
+    table = torch.tensor(rotations, dtype=torch.int64, device="cpu").reshape(-1, 4).T
+    order = torch.arange(len(rotations), device="cpu")
     if kind == "tunable":
         p, layer = table[0], table[3]
         fronts = size + 2 * LAYERS_AT_ONCE
@@ -87,7 +87,7 @@ def _pairs(kind: str, size: int, capacity: int | None) -> tuple[Tensor, Tensor]:
 
 def mesh_matrix(angles: Tensor, mesh: Mesh) -> Tensor:
     coefficients = Coefficients(angles, mesh)
-    u = torch.empty((mesh.size, mesh.size), dtype=_dtype(angles.dtype, mesh))
+    u = torch.empty((mesh.size, mesh.size), dtype=_dtype(angles.dtype, mesh), device="cpu")
     _run("goru_mesh_matrix", coefficients, u, None, None, angles.dtype.itemsize)
     return u
 
@@ -98,7 +98,7 @@ def mesh_matrix_backward(grad: Tensor, u: Tensor, angles: Tensor, mesh: Mesh) ->
     grad, u = check("grad", grad, square, dtype), check("u", u, square, dtype)
     if mesh.num_angles == 0:
         return torch.zeros_like(angles)
-    sums = torch.zeros((SLICES, mesh.num_angles), dtype=angles.dtype)
+    sums = torch.zeros((SLICES, mesh.num_angles), dtype=angles.dtype, device="cpu")
     _run("goru_mesh_matrix_backward", coefficients, u, grad, sums, angles.dtype.itemsize)
     return coefficients.in_order(sums.sum(0))
 

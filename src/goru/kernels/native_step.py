@@ -59,7 +59,7 @@ class _Prepared:
         x, h = weight_ih.new_empty(1, 1, self.inputs), weight_ih.new_empty(1, self.hidden)
         g = Goru(x, h, weight_ih, weight_hh, bias, u, None, mesh, reset_gate, update_gate, False)
         self.library, self.code, self.line = g.library, g.code, g.sizes.line
-        self.kept = u, torch.empty(g.sizes.mesh + SLACK, dtype=self.dtype)
+        self.kept = u, torch.empty(g.sizes.mesh + SLACK, dtype=self.dtype, device="cpu")
         table = g.fill_mesh(self.kept[1].data_ptr())
         weights = weight_ih.data_ptr(), pointer(weight_hh), pointer(g.u)
         self.call = GoruForward(g.shape, table, None, None, pointer(bias), None, *weights, None, None, None)
@@ -86,9 +86,11 @@ class _Prepared:
             and x.is_contiguous()
             and h.is_contiguous()
             and not (x.is_neg() or h.is_neg())
+            and x.data_ptr()
+            and h.data_ptr()
         ):
             return None
-        output, turned = torch.empty_like(h), torch.empty(self.line * batch + SLACK, dtype=self.dtype)
+        output, turned = torch.empty_like(h), torch.empty(self.line * batch + SLACK, dtype=self.dtype, device="cpu")
         call = GoruForward.from_buffer_copy(self.call)  # another thread may be in a step of this cell
         call.shape.batch = batch
         call.x, call.h0, call.output, call.turned = x.data_ptr(), h.data_ptr(), output.data_ptr(), turned.data_ptr()
@@ -97,7 +99,12 @@ class _Prepared:
 
 
 def _is_plain(parameter: Tensor) -> bool:
-    return type(parameter) in (Tensor, nn.Parameter) and parameter.is_contiguous() and not parameter.is_neg()
+    return (
+        type(parameter) in (Tensor, nn.Parameter)
+        and parameter.is_contiguous()
+        and not parameter.is_neg()
+        and (bool(parameter.data_ptr()) or parameter.numel() == 0)
+    )
 
 
 def _place(tensor: Tensor | None) -> tuple[Any, ...] | None:

@@ -33,6 +33,7 @@ from torch import Tensor
 from ..rotations import Mesh
 from . import manual, native
 from .lengths import check as check_lengths
+from .watching import no_vmap, refuse_batches, unwatched
 
 BACKENDS: dict[str, ModuleType] = {"manual": manual, "native": native}
 
@@ -75,6 +76,7 @@ def _mesh_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
 
 def _mesh_gradient(ctx: Any, grad: Tensor):
     u, angles = ctx.saved_tensors
+    refuse_batches(ctx.spec[-1], grad)
     return mesh_matrix_backward(grad, u, angles, *ctx.spec), None, None, None, None, None
 
 
@@ -191,7 +193,8 @@ def _goru_context(ctx: Any, inputs: tuple, output: tuple) -> None:
 def _goru_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | None, grad_saved: None):
     x, h0, weight_ih, weight_hh, bias, transition, lengths, output, saved = ctx.saved_tensors
     grad_output, grad_h_n = _present(grad_output, output), _present(grad_h_n, h0)
-    backward = _goru_backward if _is_plain(ctx) else goru_backward
+    refuse_batches(ctx.backend, grad_output, grad_h_n)
+    backward = _goru_backward if _is_plain(ctx, grad_output, grad_h_n) else goru_backward
     dx, dh0, dweight_ih, dweight_hh, dbias, dtransition = backward(
         grad_output, grad_h_n, x, h0, weight_ih, weight_hh, bias, transition, lengths, output, saved,
         ctx.reset_gate, ctx.update_gate, ctx.reverse, ctx.needs_input_grad[0], ctx.backend, ctx.kind, ctx.capacity,
@@ -303,7 +306,8 @@ def _eurnn_context(ctx: Any, inputs: tuple, output: tuple) -> None:
 def _eurnn_gradient(ctx: Any, grad_output: Tensor | None, grad_h_n: Tensor | None, grad_saved: None):
     x, h0, weight_ih, bias, transition, lengths, output, saved = ctx.saved_tensors
     grad_output, grad_h_n = _present(grad_output, output), _present(grad_h_n, h0)
-    backward = _eurnn_backward if _is_plain(ctx) else eurnn_backward
+    refuse_batches(ctx.backend, grad_output, grad_h_n)
+    backward = _eurnn_backward if _is_plain(ctx, grad_output, grad_h_n) else eurnn_backward
     dx, dh0, dweight_ih, dbias, dtransition = backward(
         grad_output, grad_h_n, x, h0, weight_ih, bias, transition, lengths, output, saved,
         ctx.kind, ctx.capacity, ctx.reverse, ctx.needs_input_grad[0], ctx.backend,
@@ -340,30 +344,10 @@ def _plain(name: str, run: Any, context: Any, gradient: Any) -> Any:
 plain_goru = _plain("PlainGoru", run_goru, _goru_context, _goru_gradient)
 plain_eurnn = _plain("PlainEurnn", run_eurnn, _eurnn_context, _eurnn_gradient)
 
-_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
-_transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
-_tracing = getattr(torch._C, "_is_tracing", None)
 
-
-def unwatched(*tensors: Tensor | None) -> bool:
-    """Whether a call may go past torch's dispatcher: plain tensors, and no compiler, tracer, mode, transform or
-    autocast that would want to see it. False where this torch cannot tell."""
-    return (
-        _modes is not None
-        and _transforms is not None
-        and _tracing is not None
-        and not torch.compiler.is_compiling()
-        and _modes() == 0
-        and not _transforms()
-        and not torch.is_autocast_enabled("cpu")
-        and not _tracing()
-        and all(t is None or (type(t) in (Tensor, torch.nn.Parameter) and t.device.type == "cpu") for t in tensors)
-    )
-
-
-def _is_plain(ctx: Any) -> bool:
-    """Whether a gradient is asked for by a plain function and will not be differentiated again."""
-    return getattr(ctx, "plain", False) and not torch.is_grad_enabled()
+def _is_plain(ctx: Any, *grads: Tensor) -> bool:
+    """Whether a gradient is asked for by a plain function, for plain tensors, and will not be differentiated again."""
+    return getattr(ctx, "plain", False) and not torch.is_grad_enabled() and unwatched(*grads)
 
 
 # ------------------------------------------------------------------------------------------------- what they cannot do
@@ -385,10 +369,7 @@ def _remember_backend(ctx: Any, inputs: tuple, output: Any) -> None:
 
 
 def _no_vmap(info: Any, in_dims: tuple, *args: Any):
-    raise RuntimeError(
-        f"the {_backend_of(args)!r} backend cannot run under torch.vmap; build the layer with backend='reference' or "
-        "use goru.use_backend('reference')"
-    )
+    raise no_vmap(_backend_of(args))
 
 
 for _operator in (mesh_matrix_backward, goru_backward, eurnn_backward):

@@ -41,6 +41,7 @@ class Conversion:
         return f"{text}, dropped |b_in| {self.dropped_b_in.norm():.2g} and |b_hn| {self.dropped_b_hn.norm():.2g}"
 
 
+@torch.inference_mode(False)  # U is fitted by its gradient
 @torch.no_grad()
 def from_gru(gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
     """A GORU with the gates, sizes, device and dtype of `gru`; `layer.conversion` tells what was lost, a
@@ -51,6 +52,8 @@ def from_gru(gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **o
     """
     if not isinstance(gru, nn.GRU):
         raise TypeError(f"from_gru needs a torch.nn.GRU, got {type(gru).__name__}")
+    if not (options.get("reset_gate", True) and options.get("update_gate", True)):
+        raise ValueError("from_gru copies both gates of a GRU: reset_gate and update_gate cannot be off")
     H = gru.hidden_size
     weight: Tensor = gru.all_weights[0][0]
     layer = GORU(

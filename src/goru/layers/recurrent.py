@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from ..kernels import dispatch
+from ..kernels.watching import autocast_enabled, refuse_transforms, unwatched
 from ..rotations import Mesh, orthogonality_error
 
 Parameters = dict[str, Tensor]
@@ -65,13 +66,9 @@ class MatrixMemory:
         self.kept: dict[str, tuple[Tensor, str, Tensor]] = {}
 
     def matrix(self, key: str, angles: Tensor, mesh: Mesh, backend: str) -> Tensor:
-        if (
-            torch.compiler.is_compiling()
-            or backend == "reference"
-            or angles.device.type != "cpu"
-            or (torch.is_grad_enabled() and angles.requires_grad)
-        ):
+        if backend == "reference" or not unwatched(angles) or (torch.is_grad_enabled() and angles.requires_grad):
             return build_matrix(angles, mesh, backend)
+        refuse_transforms(backend, angles)  # a remembered U would not know that derivatives are wanted
         kept = self.kept.get(key)
         if kept is not None and kept[1] == backend and kept[0].dtype == angles.dtype and torch.equal(kept[0], angles):
             return kept[2]
@@ -309,10 +306,10 @@ class RecurrentLayer(nn.Module):
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-        return x, torch.stack(states) if len(states) > 1 else states[0].unsqueeze(0)
+        return x, torch.stack(states)  # a copy also of a single one: h_n may be detached in place
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
-        if x.dtype != weight.dtype and not _autocast_enabled(x):
+        if x.dtype != weight.dtype and not autocast_enabled(x):
             raise ValueError(
                 f"{self.unit.name} input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({x.dtype})"
@@ -335,7 +332,7 @@ class RecurrentLayer(nn.Module):
         if tuple(hx.shape) != expected:
             raise RuntimeError(f"Expected hidden size {expected}, got {list(hx.shape)}")
         dtype = self.unit.state_dtype(self._parameters_of(0, False)["weight_ih"].dtype)
-        if hx.dtype != dtype and not _autocast_enabled(x):
+        if hx.dtype != dtype and not autocast_enabled(x):
             raise RuntimeError(f"{self.unit.name}: hx must have dtype {dtype}, got {hx.dtype}")
         if hx.device != x.device:
             raise RuntimeError(f"{self.unit.name}: hx is on {hx.device}, the input is on {x.device}")
@@ -424,7 +421,7 @@ class RecurrentCell(nn.Module):
         weight = parameters["weight_ih"]
         if x.shape[1] != self.input_size:
             raise RuntimeError(f"input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}")
-        autocast = _autocast_enabled(x)
+        autocast = autocast_enabled(x)
         if x.dtype != weight.dtype and not autocast:
             raise RuntimeError(f"{name}: input must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
         state_dtype = self.unit.state_dtype(weight.dtype)
@@ -448,10 +445,6 @@ class RecurrentCell(nn.Module):
         x = x.to(weight.dtype).unsqueeze(0)
         _, h_n = self.unit.run(x, h0.to(state_dtype), parameters, None, False, backend, matrix)
         return h_n if batched else h_n.squeeze(0)
-
-
-def _autocast_enabled(x: Tensor) -> bool:
-    return torch.is_autocast_enabled(x.device.type)
 
 
 def _check_floating(dtype: torch.dtype | None) -> None:
