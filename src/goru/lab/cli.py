@@ -15,6 +15,7 @@ from typing import TypeVar
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from goru.lab import data_commands, paper
 from goru.lab.config import RunConfig, flat, from_json, plain_name
@@ -43,7 +44,9 @@ T = TypeVar("T")
 def main(argv: list[str]) -> int:
     """Carry out a command line; returns the exit code."""
     # Where nobody watches (a pipe, a file) there is no width to keep to.
-    console = Console() if sys.stdout.isatty() or "COLUMNS" in os.environ else Console(width=140)
+    # Brackets are brackets: names of folders and texts are shown as they are.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
+    console = Console(width=width, markup=False)
     if not argv or argv[0] in ("-h", "--help", "help"):
         console.print(_overview(), highlight=False)
         return 0
@@ -62,7 +65,7 @@ def main(argv: list[str]) -> int:
 
 def _overview() -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_row("[bold]goru COMMAND[/bold] ...", "the experiments of the GORU paper")
+    table.add_row(Text.assemble(("goru COMMAND", "bold"), " ..."), "the experiments of the GORU paper")
     table.add_row()
     for verb, kind in OPTIONS.items():
         table.add_row(f"goru {verb}", (kind.__doc__ or "").splitlines()[0])
@@ -105,26 +108,27 @@ def ls(argv: list[str], console: Console) -> int:
 
 def show(argv: list[str], console: Console) -> int:
     one = paper.experiment(_parse(ShowOptions, "show", argv).experiment)
-    console.print(f"[bold]{one.title}[/bold]  ({one.shown_in})\n{one.summary}", highlight=False)
-    console.print(f"\n[bold]The paper[/bold]\n{one.paper_says}", highlight=False)
+    console.print(Text.assemble((one.title, "bold"), f"  ({one.shown_in})\n{one.summary}"))
+    console.print("\nThe paper", style="bold")
+    console.print(one.paper_says, highlight=False)
     for name in one.claims:
         console.print(f"  {name}: {paper.CLAIMS[name].text}", highlight=False)
-    console.print("\n[bold]Settings[/bold]")
+    console.print("\nSettings", style="bold")
     for path, value in flat(one.settings).items():
         if not path.startswith("layer.") and path not in ("experiment", "variant", "model", "seed"):
             console.print(f"  {path} = {value}", highlight=False)
-    console.print("\n[bold]Models[/bold]")
+    console.print("\nModels", style="bold")
     for name, layer in one.models.items():
         cost = one.step_seconds.get(name)
         text = f"  {name}: {layer.hidden_size} units"
         console.print(text + (f", about {1000 * cost:.0f} ms a step" if cost else ""), highlight=False)
-    console.print("\n[bold]Variants[/bold]")
+    console.print("\nVariants", style="bold")
     for name, changes in (one.variants | one.options).items():
         how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
         note = "" if name in one.variants else " (on request: --variants)"
         console.print(f"  {name}: {how}{note}", highlight=False)
     console.print(f"  quick: {', '.join(f'{k} = {v}' for k, v in one.quick.items())}", highlight=False)
-    console.print("\n[bold]Decisions[/bold]")
+    console.print("\nDecisions", style="bold")
     for text in paper.decisions(one.name):
         console.print(f"  - {text}", highlight=False)
     return 0
