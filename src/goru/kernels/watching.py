@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
@@ -36,7 +35,7 @@ def unwatched(*tensors: Tensor | None) -> bool:
     )
 
 
-def kept(make: Callable[P, T]) -> Callable[P, T]:
+def kept(make: Callable[..., T]) -> Callable[..., T]:
     """Keeps constant tensors by the arguments that they are made from: plain ones alone, which fit any later call.
 
     While somebody watches they are made anew: what is made there may be a stand-in that means nothing elsewhere.
@@ -45,11 +44,11 @@ def kept(make: Callable[P, T]) -> Callable[P, T]:
     @cache
     def remembered(*arguments: Any) -> T:
         with torch.inference_mode(False):
-            return make(*arguments)  # type: ignore[call-arg]
+            return make(*arguments)
 
     @wraps(make)
-    def look_up(*arguments: P.args, **named: P.kwargs) -> T:
-        return remembered(*arguments) if unwatched() else make(*arguments, **named)
+    def look_up(*arguments: Any) -> T:
+        return remembered(*arguments) if unwatched() else make(*arguments)
 
     return look_up
 
