@@ -226,6 +226,28 @@ def test_the_random_stream_of_the_user_is_not_needed():
     assert torch.equal(first.angles_l0, second.angles_l0)
 
 
+def test_one_unit_has_no_angles_to_fit():
+    layer = convert(nn.GRU(I, 1).double())
+    assert layer.angles_l0.numel() == 0
+    assert layer(draw(4, 2, I))[0].shape == (4, 2, 1)
+
+
+def test_in_inference_mode_the_same_is_fitted():
+    gru = gru_of()
+    with torch.inference_mode():
+        inside = convert(gru)
+    outside = convert(gru)
+    assert torch.equal(inside.angles_l0, outside.angles_l0)
+    inside(draw(4, 2, I))[0].sum().backward()
+
+
+@pytest.mark.parametrize("gate", ["reset_gate", "update_gate"])
+def test_a_gate_cannot_be_left_out(gate):
+    with pytest.raises(ValueError, match="from_gru copies both gates"):
+        options: dict[str, Any] = {gate: False}
+        goru.GORU.from_gru(gru_of(), **options)
+
+
 @pytest.mark.parametrize("value", [nn.LSTM(I, H), nn.Linear(2, 2), None], ids=["LSTM", "Linear", "None"])
 def test_something_else_is_refused(value):
     with pytest.raises(TypeError):
