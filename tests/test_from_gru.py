@@ -243,8 +243,8 @@ def test_in_inference_mode_the_same_is_fitted():
 
 @pytest.mark.parametrize("gate", ["reset_gate", "update_gate"])
 def test_a_gate_cannot_be_left_out(gate):
+    options: dict[str, Any] = {gate: False}
     with pytest.raises(ValueError, match="from_gru copies both gates"):
-        options: dict[str, Any] = {gate: False}
         goru.GORU.from_gru(gru_of(), **options)
 
 
