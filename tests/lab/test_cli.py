@@ -135,6 +135,22 @@ def test_run_of_a_named_variant(capsys: pytest.CaptureFixture[str]) -> None:
     assert [str(path) for path in runs.find(Path("here"))] == ["here/copying/mine/gru/seed0"]
 
 
+def test_run_of_a_listed_variant(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--steps=2", "--batch=2", "--hidden-size=4", "--delay=12", "--test-size=8", "--eval-every=2"]
+    for variant in ("lr0.001", "paper", "recall-loss-on"):
+        assert main(["run", "denoise", "--model", "gru", "--runs", "here", f"--variant={variant}", *few]) == 0
+    found = {config.variant: config for config in map(read_config, runs.find(Path("here"))) if config is not None}
+    changed = "steps2+batch2+eval-every2+hidden-size4+delay12+test-size8"
+    assert set(found) == {f"lr0.001+{changed}", changed, f"recall-loss-on+{changed}"}
+    assert found[f"lr0.001+{changed}"].optimizer.lr == 0.001
+    assert found[changed].optimizer.lr == 0.01
+    assert found[f"recall-loss-on+{changed}"].task.loss_on == "recall"  # type: ignore[attr-defined]
+    # Other settings cannot take the name of listed ones.
+    file = str(found[changed].directory(Path("here")) / "config.json")
+    assert main(["run", "--config", file, "--variant", "lr0.001", "--runs", "here"]) == 2
+    assert "--variant lr0.001 names settings of denoise, not these" in capsys.readouterr().err
+
+
 def test_a_failed_run_ends_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "copying", "--model", "gru", "--runs", "here", "--lr", "3e38", *TINY]
     assert main(arguments) == 1

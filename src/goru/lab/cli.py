@@ -144,9 +144,12 @@ def run(argv: list[str], console: Console) -> int:
         look_first_in(options.data_dir)
     for reason in data_commands.missing([config]).values():
         raise LabError(reason)
+    one = paper.experiment(config.experiment)
     if config.variant == base.variant:
-        name = plain_name("variant", paper.experiment(config.experiment).name_for(config, base))
+        name = plain_name("variant", one.name_for(config, base))
         config = type(config)(**{**vars(config), "variant": name})
+    elif one.knows(config.variant) and one.variant_of(config) != config.variant:
+        raise UsageError(f"--variant {config.variant} names settings of {one.name}, not these: choose another name.")
     directory = config.directory(options.runs)
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one speaks
     if (directory / "result.json").exists():
@@ -198,7 +201,7 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
     words = iter(argv)
     for word in words:
         option, equals, value = word.partition("=")
-        if option in ("--model", "--config"):
+        if option in ("--model", "--config", "--variant"):
             chosen[option] = value if equals else next(words, "")
         elif word == "--quick":
             quick = True
@@ -206,11 +209,13 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
             chosen["experiment"] = word
         else:
             rest.append(word)
+    variant = chosen.pop("--variant", None)
+    own_name = [] if variant is None else ["--variant", variant]
     if "--config" in chosen:
         if len(chosen) > 1 or quick:
             raise UsageError("--config names a complete configuration: no experiment, --model or --quick beside it.")
         try:
-            return from_json(Path(chosen["--config"]).read_text(), chosen["--config"]), rest
+            return from_json(Path(chosen["--config"]).read_text(), chosen["--config"]), rest + own_name
         except (OSError, UnicodeDecodeError) as error:
             raise LabError(f"cannot read {chosen['--config']}: {error}.") from None
     if "experiment" not in chosen:
@@ -218,7 +223,10 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
             return paper.experiment("copying").config("goru"), rest
         raise UsageError(f"which experiment? There are: {', '.join(paper.EXPERIMENTS)}.")
     one = paper.experiment(chosen["experiment"])
-    return one.config(chosen.get("--model", "goru"), "quick" if quick else "paper"), rest
+    model = chosen.get("--model", "goru")
+    if variant is not None and one.knows(variant):  # one of the listed settings, not a name for other ones
+        return one.config(model, f"quick-{variant}" if quick else variant), rest
+    return one.config(model, "quick" if quick else "paper"), rest + own_name
 
 
 def reproduce(argv: list[str], console: Console) -> int:

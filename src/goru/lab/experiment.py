@@ -63,6 +63,10 @@ class Experiment:
     def first_variant(self) -> str:
         return next(iter(self.variants))
 
+    def knows(self, variant: str) -> bool:
+        """Whether `variant` names settings of this experiment, so that no others may be called so."""
+        return split_variant(variant)[1] in {"paper", *self.variants, *self.options}
+
     def variant_of(self, config: RunConfig) -> str | None:
         """The name of the variant that a configuration is, whatever it calls itself."""
         kinds = ("", "generated", "quick") if self.generated else ("", "quick")
