@@ -9,6 +9,7 @@ import pytest
 
 from goru.lab import paper, runs
 from goru.lab.cli import VERBS, main
+from goru.lab.config import override
 from goru.lab.runs import read_config
 from goru.lab.train import train
 from tests.lab.small import goru, outcome, save, small
@@ -76,6 +77,9 @@ def test_help_of_an_experiment_lists_its_own_options(capsys: pytest.CaptureFixtu
         (["reproduce", "--qick"], "--quick"),
         (["status", "--run", "x"], "--runs"),
         (["bench", "copyng"], 'did you mean "copying"?'),
+        (["bench", "copying", "--steps", "0"], "--steps and --threads should be at least 1"),
+        (["bench", "copying", "--out", "nowhere/b.json"], "there is no such folder"),
+        (["reproduce", "--seeds", "0"], "--seeds should be at least 1, got 0"),
         (["run", "--config", "c.json", "--model", "gru"], "--config names a complete configuration"),
     ],
 )
@@ -135,22 +139,6 @@ def test_run_of_a_named_variant(capsys: pytest.CaptureFixture[str]) -> None:
     assert [str(path) for path in runs.find(Path("here"))] == ["here/copying/mine/gru/seed0"]
 
 
-def test_run_of_a_listed_variant(capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--steps=2", "--batch=2", "--hidden-size=4", "--delay=12", "--test-size=8", "--eval-every=2"]
-    for variant in ("lr0.001", "paper", "recall-loss-on"):
-        assert main(["run", "denoise", "--model", "gru", "--runs", "here", f"--variant={variant}", *few]) == 0
-    found = {config.variant: config for config in map(read_config, runs.find(Path("here"))) if config is not None}
-    changed = "steps2+batch2+eval-every2+hidden-size4+delay12+test-size8"
-    assert set(found) == {f"lr0.001+{changed}", changed, f"recall-loss-on+{changed}"}
-    assert found[f"lr0.001+{changed}"].optimizer.lr == 0.001
-    assert found[changed].optimizer.lr == 0.01
-    assert found[f"recall-loss-on+{changed}"].task.loss_on == "recall"  # type: ignore[attr-defined]
-    # Other settings cannot take the name of listed ones.
-    file = str(found[changed].directory(Path("here")) / "config.json")
-    assert main(["run", "--config", file, "--variant", "lr0.001", "--runs", "here"]) == 2
-    assert "--variant lr0.001 names settings of denoise, not these" in capsys.readouterr().err
-
-
 def test_a_failed_run_ends_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "copying", "--model", "gru", "--runs", "here", "--lr", "3e38", *TINY]
     assert main(arguments) == 1
@@ -169,6 +157,28 @@ def test_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert "40/40" in text
     assert "1 of 2 runs finished" in text
     assert "copying/small/lstm/seed0: the loss became" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("metrics.jsonl", '{"step": 0}\nnot a line\n'),
+        ("result.json", '{"step": 5}'),
+        ("result.json", "{"),
+        ("result.json", "[]"),
+    ],
+)
+def test_status_of_damaged_runs(file: str, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = small("copying", "gru"), small("copying", "lstm")
+    for config in (good, bad):
+        train(config, Path("here"))
+    directory = bad.directory(Path("here"))
+    (directory / "result.json").unlink()
+    (directory / file).write_text(content)
+    assert main(["status", "--runs", "here"]) == 0
+    text = capsys.readouterr().out
+    assert "left out: here/copying/small/lstm/seed0" in text
+    assert "1 of 1 runs finished" in text
 
 
 def test_environment_variable_for_the_folder(
@@ -214,6 +224,30 @@ def test_reproduce_names_what_failed(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("goru: failed: copying/small/lstm/seed0: the loss became")
     assert outcome(good.directory(Path("runs")))["result"]["step"] == 20
+
+
+def test_reproduce_names_what_failed_where_nothing_else_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [small("copying", "gru")])
+    assert main(["reproduce", "copying", "--runs", "runs", "--device", "cuda:7"]) == 1
+    said = capsys.readouterr().err
+    assert "goru: failed: copying/small/gru/seed0: --device cuda:7 cannot be used here" in said
+
+
+def test_reproduce_shows_experiments_in_parts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configs = paper.grid(["shortest_path"], models=["gru"], variants=["fold01", "fold02"], generated=True)
+    shrunk = [override(config, {"task.graphs": 38, "epochs": 1, "layer.hidden_size": 4}) for config in configs]
+    for config in shrunk:
+        train(config, Path("runs"))
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: shrunk)
+    monkeypatch.setattr("goru.lab.experiment.Experiment.other_settings", lambda *_: "")  # though they are smaller
+    assert main(["reproduce", "shortest_path", "--runs", "runs", "--data", "generated"]) == 0
+    text = capsys.readouterr().out
+    assert "whole sequences %" in text
+    assert "GRU" in text
 
 
 def test_as_a_command(tmp_path: Path) -> None:

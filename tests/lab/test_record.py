@@ -118,6 +118,17 @@ def test_again_it_updates(source: Path, tmp_path: Path) -> None:
     assert (out / "copying/paper/gru/seed0/result.json").exists()
 
 
+def test_threads_do_not_make_another_run(source: Path, tmp_path: Path) -> None:
+    """A finished run of the record stays where the same one is half-way with more threads."""
+    out = tmp_path / "results"
+    record.write(source, out)
+    gru = paper.experiment("copying").config("gru").directory(source)
+    (gru / "result.json").unlink()
+    (gru / "config.json").write_text((gru / "config.json").read_text().replace('"threads": 1', '"threads": 2'))
+    assert record.write(source, out).kept == 1
+    assert (out / "copying/paper/gru/seed0/result.json").exists()
+
+
 def test_a_run_that_is_no_longer_finished_elsewhere(source: Path, tmp_path: Path) -> None:
     """A run of today's settings takes the place of a finished one of older settings even before it has ended."""
     out = tmp_path / "results"
@@ -140,7 +151,8 @@ def test_readme(source: Path, tmp_path: Path) -> None:
     assert "old" not in text
     assert "(results/overview.svg)" in text
     assert "| Copying memory task | test loss, % of the baseline | 5.0 (solved) | 99.0 (at the baseline) |" in text
-    assert "| Denoise task | test loss, % of the baseline | … |" in text
+    assert "| Denoise task | test loss, % of the baseline | failed |" in text
+    assert "failed is one that ended without a result" in text
     assert "| C1 | GORU is the only gated unit" in text
     record.write(source, tmp_path / "results", readme)
     assert readme.read_text() == text

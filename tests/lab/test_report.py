@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,28 @@ def test_another_setting_of_the_paper_is_no_main_verdict(tmp_path: Path) -> None
     main, other = (v for v in claims.judge_all(load(tmp_path)[0]) if v.claim.name == "C3")
     assert (main.variant, main.status, main.note) == ("paper", "not yet decided", "not run")
     assert (other.variant, other.status) == ("lr0.001", "reproduced")
+
+
+def test_the_small_version_is_no_main_verdict(tmp_path: Path) -> None:
+    """Unless there is nothing else."""
+    for model, curve in (("goru", SOLVED), ("gru", STUCK), ("lstm", STUCK)):
+        write_run(tmp_path, "copying", model, curve, variant="quick")
+    assert (verdict(tmp_path, "C1").variant, verdict(tmp_path, "C1").status) == ("quick", "reproduced")
+    write_run(tmp_path, "denoise", "goru", SOLVED)
+    main, small = (v for v in claims.judge_all(load(tmp_path)[0]) if v.claim.name == "C1")
+    assert (main.variant, main.status, small.variant) == ("paper", "not yet decided", "quick")
+    for model, curve in (("goru", STUCK), ("gru", STUCK), ("lstm", STUCK)):
+        write_run(tmp_path, "copying", model, curve, variant="random-placement")
+    found = [v for v in claims.judge_all(load(tmp_path)[0]) if v.claim.name == "C1"]
+    assert [v.variant for v in found] == ["paper", "random-placement", "quick"]
+
+
+def test_a_copied_folder_is_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru", SOLVED)
+    shutil.copytree(tmp_path / "copying/paper", tmp_path / "copying/backup")
+    (group,), (problem,) = load(tmp_path)
+    assert [record.path for record in group.records] == [tmp_path / "copying/paper/goru/seed0"]
+    assert f"{tmp_path}/copying/backup/goru/seed0 is left out: by its configuration it should be" in problem
 
 
 def test_seeds_that_are_not_finite(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from goru.lab import paper, published, report
-from goru.lab.report import claims, sections
+from goru.lab.report import claims, sections, summary
 from goru.lab.report.records import load
 from goru.lab.report.tables import Table
 
@@ -101,6 +101,33 @@ def test_folds_are_one_row(tmp_path: Path, folds: int) -> None:
         return
     assert judged.status == claims.REPRODUCED
     assert [statement.holds for statement in judged.statements] == [True, True]
+
+
+def test_a_seed_that_is_not_complete_counts_nowhere(tmp_path: Path) -> None:
+    """Table, README and verdict rest on the same runs."""
+    for fold in range(1, 11):
+        for model in MODELS:
+            accuracy = {"test_accuracy": 0.7 if model == "goru" else 0.69, "test_sequence_accuracy": 0.1}
+            write_run(tmp_path, "shortest_path", model, f"fold{fold:02}", accuracy, about=PATH_LEVELS)
+        if fold <= 5:
+            poor = {"test_accuracy": 0.3, "test_sequence_accuracy": 0.1}
+            write_run(tmp_path, "shortest_path", "goru", f"fold{fold:02}", poor, seed=1, about=PATH_LEVELS)
+    found = verdict(tmp_path, "C7")
+    assert (found.status, found.note) == ("reproduced", "one seed")
+    assert "GORU 70.0 (over the folds ± 0.0)" in found.statements[0].evidence
+    assert row(tables(tmp_path)["shortest_path-paper"], "GORU")["accuracy %"] == "70.0 ± 0.0"
+    assert "| 70.0 (75.0) |" in summary.numbers(tmp_path)
+
+
+def test_parts_of_several_seeds_make_no_whole(tmp_path: Path) -> None:
+    for fold in range(1, 11):
+        for model in MODELS:
+            accuracy = {"test_accuracy": 0.7, "test_sequence_accuracy": 0.1}
+            seed = int(model == "goru" and fold > 6)
+            write_run(tmp_path, "shortest_path", model, f"fold{fold:02}", accuracy, seed=seed, about=PATH_LEVELS)
+    found = verdict(tmp_path, "C7")
+    assert (found.status, found.note) == ("not yet decided", "6 of 10 folds of GORU finished")
+    assert "| 70.0† (75.0) |" in summary.numbers(tmp_path)
 
 
 def test_stories_by_task_with_both_means(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from goru.lab import data_commands, paper
-from goru.lab.config import RunConfig, flat, from_json, plain_name
+from goru.lab.config import RunConfig, as_on, check_used, differences, flat, from_json, plain_name
 from goru.lab.data_commands import DataOptions
 from goru.lab.datasets import look_first_in
 from goru.lab.display import Display, duration, number, runs_table
 from goru.lab.engine import Job, plan, run_locally
-from goru.lab.errors import LabError, RunInterruptedError, UsageError, nearest
+from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError, nearest
 from goru.lab.options import (
     OPTIONS,
     BenchOptions,
@@ -36,6 +36,7 @@ from goru.lab.options import (
     StatusOptions,
     default_runs,
 )
+from goru.lab.runs import read_config
 from goru.lab.train import train
 
 T = TypeVar("T")
@@ -127,7 +128,9 @@ def show(argv: list[str], console: Console) -> int:
         how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
         note = "" if name in one.variants else " (on request: --variants)"
         console.print(f"  {name}: {how}{note}", highlight=False)
-    console.print(f"  quick: {', '.join(f'{k} = {v}' for k, v in one.quick.items())}", highlight=False)
+    for name, changes in {"generated": one.generated, "quick": one.generated | one.quick}.items():
+        if changes:
+            console.print(f"  {name}: {', '.join(f'{k} = {v}' for k, v in changes.items())}", highlight=False)
     console.print("\nDecisions", style="bold")
     for text in paper.decisions(one.name):
         console.print(f"  - {text}", highlight=False)
@@ -144,12 +147,8 @@ def run(argv: list[str], console: Console) -> int:
         look_first_in(options.data_dir)
     for reason in data_commands.missing([config]).values():
         raise LabError(reason)
-    one = paper.experiment(config.experiment)
-    if config.variant == base.variant:
-        name = plain_name("variant", one.name_for(config, base))
-        config = type(config)(**{**vars(config), "variant": name})
-    elif one.knows(config.variant) and one.variant_of(config) != config.variant:
-        raise UsageError(f"--variant {config.variant} names settings of {one.name}, not these: choose another name.")
+    check_used(config, base)
+    config = _named(config, base, options.runs)
     directory = config.directory(options.runs)
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one speaks
     if (directory / "result.json").exists():
@@ -183,14 +182,37 @@ def run(argv: list[str], console: Console) -> int:
             job.state = "finished"
         except RunInterruptedError as error:
             job.state = "stopped"
-            again = f"goru run --config {directory / 'config.json'} --runs {options.runs}"
-            raise RunInterruptedError(f"{error} To go on: {again}") from None
-        except LabError:
-            job.state = "failed"
+            again = ["goru", "run", "--config", str(directory / "config.json"), "--runs", str(options.runs)]
+            again += [] if options.data_dir is None else ["--data-dir", str(options.data_dir)]
+            raise RunInterruptedError(f"{error} To go on: {shlex.join(again)}") from None
+        except LabError as error:
+            job.state = "busy" if isinstance(error, RunBusyError) else "failed"
             raise
     scores = ", ".join(f"{name} {value:.4f}" for name, value in result["final"].items())
     console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}", highlight=False)
     return 0
+
+
+def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
+    """The configuration under the name of its settings, or the one given to it if no other settings are called so."""
+    one = paper.experiment(config.experiment)
+    kind, _ = paper.split_variant(config.variant)
+    if config.variant == base.variant and config != base:
+        config = dataclasses.replace(config, variant=plain_name("variant", one.name_for(config, base)))
+    elif config.variant != base.variant and kind and not one.knows(config.variant):
+        raise UsageError(f"--variant {config.variant}: names that begin with {kind}- are kept for that kind of run.")
+    if told := one.other_settings(config):
+        raise UsageError(f"{config.variant} names other settings of {one.name} ({told}): choose another --variant.")
+    if not one.knows(config.variant):
+        for file in sorted((runs / config.experiment / config.variant).glob("*/seed*/config.json")):
+            other = read_config(file.parent)
+            if other is not None and other.experiment == config.experiment:
+                layer = config.layer if other.model == config.model else other.layer
+                like = dataclasses.replace(config, model=other.model, seed=other.seed, layer=layer)
+                if (other.model, other.seed) != (config.model, config.seed) and other != as_on(like, other):
+                    told = differences(other, as_on(like, other))
+                    raise UsageError(f"{file.parent} has other settings ({told}): choose another --variant.")
+    return config
 
 
 def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
@@ -202,6 +224,8 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
     for word in words:
         option, equals, value = word.partition("=")
         if option in ("--model", "--config", "--variant"):
+            if option in chosen:
+                raise UsageError(f"{option} is given twice.")
             chosen[option] = value if equals else next(words, "")
         elif word == "--quick":
             quick = True
@@ -225,11 +249,13 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
     one = paper.experiment(chosen["experiment"])
     model = chosen.get("--model", "goru")
     if variant is not None and one.knows(variant):  # one of the listed settings, not a name for other ones
-        return one.config(model, f"quick-{variant}" if quick else variant), rest
+        kind, _ = paper.split_variant(variant)
+        return one.config(model, f"quick-{variant}" if quick and kind != "quick" else variant), rest
     return one.config(model, "quick" if quick else "paper"), rest + own_name
 
 
 def reproduce(argv: list[str], console: Console) -> int:
+    from goru.lab.report.records import group_variant
     from goru.lab.stopping import StopOnSignal
 
     options = _parse(ReproduceOptions, "reproduce", argv, ReproduceOptions(runs=default_runs()))
@@ -253,13 +279,15 @@ def reproduce(argv: list[str], console: Console) -> int:
         if stop():
             again = shlex.join(["goru", "reproduce", *argv])
             raise RunInterruptedError(f"stopped; every run is kept. To go on: {again}")
-    out = options.out or options.runs / "report"
-    _write_report(options.runs, out, console, {config.variant for config in configs})
-    for reason in left_out:
-        console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
     failed = [job for job in jobs if job.state in ("failed", "busy", "stopped")]
-    for job in failed:
-        print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
+    try:
+        out = options.out or options.runs / "report"
+        _write_report(options.runs, out, console, {group_variant(config) for config in configs})
+    finally:
+        for reason in left_out:
+            console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
+        for job in failed:
+            print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -293,6 +321,8 @@ def _chosen_runs(options: ReproduceOptions) -> tuple[list[RunConfig], list[str]]
             raise UsageError("--tasks goes with babi alone, without --variants.")
         names = ("babi",)
         variants = tuple(_task_variant(number) for number in options.tasks.split(","))
+    if options.seeds < 1:
+        raise UsageError(f"--seeds should be at least 1, got {options.seeds}.")
     configs = paper.grid(
         names,
         models=options.models,
@@ -327,11 +357,18 @@ def status(argv: list[str], console: Console) -> int:
     found = runs.find(options.runs)
     if not found:
         raise LabError(f"there are no runs in {options.runs}; start some: goru reproduce --quick")
-    rows = [(str(path.relative_to(options.runs)), progress.read(path)) for path in found]
+    rows, problems = [], []
+    for path in found:
+        try:
+            rows.append((str(path.relative_to(options.runs)), progress.read(path)))
+        except LabError as error:
+            problems.append(str(error))
     console.print(runs_table([(name, p.state, p) for name, p in rows], console.width))
     for name, p in rows:
         if p.state == "failed":
             console.print(f"{name}: {p.message}", highlight=False, soft_wrap=True)
+    for problem in problems:
+        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
     done = sum(p.state == "finished" for _, p in rows)
     spent = sum(p.seconds or 0 for _, p in rows)
     console.print(f"{done} of {len(rows)} runs finished, {duration(spent)} of work", highlight=False)
@@ -370,17 +407,18 @@ def _write_report(runs: Path, out: Path, console: Console, variants: set[str] | 
                 shown.add_row(*(row[k] for k in columns))
             console.print(shown)
             console.print()
-    title = "The paper's claims on these runs (the small version says little about the paper's sizes)"
-    if variants is None or not all(paper.split_variant(name)[0] == "quick" for name in variants):
-        title = "The paper's claims on these runs"
-    judged = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for verdict in written.verdicts:
-        if verdict.variant and (variants is None or verdict.variant in variants):
-            judged.add_row(verdict.claim.name, verdict.runs, verdict.status, verdict.claim.text)
+    told = [v for v in written.verdicts if v.variant and (variants is None or v.variant in variants)]
+    small = told and all(paper.split_variant(verdict.variant)[0] == "quick" for verdict in told)
+    note = " (the small version says little about the paper's sizes)" if small else ""
+    judged = Table(title=f"The paper's claims on these runs{note}", title_justify="left", box=None, pad_edge=False)
+    for verdict in told:
+        judged.add_row(verdict.claim.name, verdict.runs, verdict.status, verdict.claim.text)
     if judged.rows:
         judged.show_header = False
         console.print(judged)
         console.print()
+    for problem in written.problems:
+        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
     console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)
 
 
@@ -391,6 +429,10 @@ def bench(argv: list[str], console: Console) -> int:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("experiment", "model", "ms a step", "data", "model", "steps/s"):
         table.add_column(heading, justify="left" if heading in ("experiment",) else "right")
+    if options.steps < 1 or options.threads < 1:
+        raise UsageError("--steps and --threads should be at least 1.")
+    if not options.out.resolve().parent.is_dir():
+        raise UsageError(f"--out {options.out}: there is no such folder.")
     rows = []
     for name in options.experiments or paper.EXPERIMENTS:
         one = paper.experiment(name)

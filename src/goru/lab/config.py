@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -96,6 +97,14 @@ class RunConfig:
         plain_name("model", self.model)
         if self.seed < 0 or self.threads < 1 or self.batch < 1:
             raise LabError("seed should be at least 0, threads and batch at least 1.")
+        if self.seed >= 2**63:
+            raise LabError(f"seed should be below 2^63, got {self.seed}.")
+        for name in ("steps", "epochs", "eval_every", "patience"):
+            if getattr(self, name) < 0:
+                raise LabError(f"{name.replace('_', '-')} should be at least 0, got {getattr(self, name)}.")
+        if not 0 <= self.optimizer.lr < math.inf or not 0 <= self.optimizer.decay < 1:
+            rates = f"lr {self.optimizer.lr} and decay {self.optimizer.decay}"
+            raise LabError(f"lr should be a number of at least 0, decay from 0 to below 1; got {rates}.")
 
     def directory(self, runs: Path) -> Path:
         """runs/<experiment>/<variant>/<model>/seed<k>"""
@@ -210,6 +219,39 @@ def as_on(config: RunConfig, other: RunConfig) -> RunConfig:
     return dataclasses.replace(config, threads=other.threads, device=other.device)
 
 
+_OF_GENERATED_DATA = ("questions", "graphs", "characters", "utterances")
+_LAYER_FIELDS = {
+    "goru": ("mesh", "capacity", "reset_gate", "update_gate", "init", "backend"),
+    "eurnn": ("mesh", "capacity", "complex", "backend"),
+    "gru": ("init",),
+    "lstm": ("init",),
+}
+"""What of a layer's configuration its cell looks at, beside the number of units."""
+
+
+def check_used(config: RunConfig, base: RunConfig) -> None:
+    """LabError for a field of `config` that was changed from `base` and has no effect."""
+    before, after = flat(base), flat(config)
+    changed = {path for path, value in after.items() if value != before.get(path)}
+    cell = config.layer.cell
+    for field_ in dataclasses.fields(LayerConfig):
+        if f"layer.{field_.name}" in changed and field_.name not in ("cell", "hidden_size", *_LAYER_FIELDS[cell]):
+            raise LabError(f"{_option(field_.name)} has no effect on {cell.upper()}: leave it away.")
+    if "layer.init" in changed and config.layer.init == "june2017" and cell != "goru":
+        raise LabError(f"--init june2017 is a start of GORU, not of {cell.upper()}: leave it away.")
+    for name in _OF_GENERATED_DATA:
+        if f"task.{name}" in changed and config.task.data_set is not None:
+            raise LabError(f"{_option(name)} has no effect on data from files: add --data generated.")
+    if "optimizer.decay" in changed and config.optimizer.rule != "rmsprop":
+        raise LabError(f"--decay has no effect on {config.optimizer.rule}: leave it away.")
+    if "epochs" in changed and config.steps:
+        raise LabError(f"--epochs has no effect beside {config.steps} steps: add --steps 0.")
+
+
+def _option(field_name: str) -> str:
+    return f"--{field_name.replace('_', '-')}"
+
+
 def override(config: Any, changes: dict[str, Any]) -> Any:
     """A copy with the fields at dotted paths replaced: `override(config, {"optimizer.lr": 0.01})`."""
     for path, value in changes.items():
@@ -234,7 +276,7 @@ def variant_name(config: RunConfig, base: RunConfig) -> str:
         if isinstance(value, bool):
             parts.append(label if value else f"no-{label}")
         elif isinstance(value, str):
-            parts.append(f"{value}-{label}")
+            parts.append(f"{value.replace(':', '')}-{label}")
         else:
             parts.append(f"{label}{value}")
     return "+".join(parts) or base.variant

@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from goru.lab.config import LayerConfig, RunConfig, override, variant_name
+from goru.lab.config import LayerConfig, RunConfig, as_on, differences, override, variant_name
 from goru.lab.errors import UsageError, nearest
 
 
@@ -46,6 +46,8 @@ class Experiment:
     """Whether the paper draws the loss on a logarithmic scale."""
     in_parts: bool = False
     """Whether the variants are parts (folds, tasks) of one result."""
+    part_sizes: dict[str, float] = field(default_factory=dict)
+    """How long the sequences of the parts are, the first part's being 1; all alike where nothing is said."""
     generated: dict[str, Any] = field(default_factory=dict)
     """Changes that put generated data in the place of files; empty where all data are generated anyway."""
     without_files: tuple[str, ...] = ("paper",)
@@ -57,7 +59,7 @@ class Experiment:
     def seconds(self) -> float:
         """What all models and variants take with one seed, if no run stops early."""
         steps = self.settings.steps or self.settings.epochs * self.steps_per_epoch
-        return steps * len(self.variants) * sum(self.step_seconds.values())
+        return steps * sum(self.part_sizes.get(v, 1.0) for v in self.variants) * sum(self.step_seconds.values())
 
     @property
     def first_variant(self) -> str:
@@ -78,8 +80,20 @@ class Experiment:
                         return known.variant
         return None
 
+    def other_settings(self, config: RunConfig) -> str:
+        """What a run has otherwise than the setting that it is called after; empty where there is nothing.
+
+        Threads and device may be any; a setting or model of the user's own has nothing to differ from.
+        """
+        if config.model not in self.models or not self.knows(config.variant):
+            return ""
+        known = self.config(config.model, config.variant, config.seed)
+        return differences(as_on(config, known), known)
+
     def name_for(self, config: RunConfig, base: RunConfig) -> str:
         """A name for `config`, made from `base`: a variant's own, or what is changed in the part that it is of."""
+        if not self.knows(base.variant):
+            return variant_name(config, base)
         known = self.variant_of(config)
         if known is None and self.in_parts and config != base and self.variant_of(base):
             kind, _ = split_variant(base.variant)
@@ -100,6 +114,8 @@ class Experiment:
             raise UsageError(nearest(f"variant of {self.name}", setting, ["quick", *known]))
         if kind == "generated" and not self.generated:
             raise UsageError(f"{self.name} needs no files: leave `generated` away.")
+        if kind and known[setting].keys() & self.generated.keys():
+            raise UsageError(f"{setting} is a setting with data of its own, not for generated ones.")
         name = "-".join(part for part in (kind, "" if kind and setting == "paper" else setting) if part)
         config = dataclasses.replace(self.settings, variant=name, model=model, seed=seed, layer=self.models[model])
         changes = {"": {}, "generated": self.generated, "quick": self.generated | self.quick}[kind]

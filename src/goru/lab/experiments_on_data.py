@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.config import LayerConfig, OptimizerConfig, RunConfig
 from goru.lab.experiment import Experiment
-from goru.lab.tasks import TASKS
+from goru.lab.tasks import TASKS, babi
 
 EQUAL_MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=128),
@@ -94,6 +94,7 @@ EXPERIMENTS_ON_DATA = (
         models=EQUAL_MODELS,
         variants={f"task{k:02}": {"task.number": k} for k in range(1, 21)},
         in_parts=True,
+        part_sizes={f"task{k:02}": steps / babi.TIME_STEPS[0] for k, steps in enumerate(babi.TIME_STEPS, 1)},
         generated={"task.data": "generated"},
         without_files=("task01", "task05", "task06", "task17"),
         quick={"epochs": 30, "patience": 0},

@@ -41,7 +41,8 @@ class RunOptions:
     """Train one model on one experiment, from its last checkpoint where there is one.
 
     Any field of the configuration is an option; changed settings get a variant (folder) of their own.
-    `--variant` begins with one of the listed settings (`goru show EXPERIMENT`), or names yours.
+    `--variant` begins with one of the listed settings (`goru show EXPERIMENT`), or names yours; `--quick` begins with
+    the small version; `--config FILE` in the place of EXPERIMENT takes a run's config.json.
     """
 
     config: RunConfig

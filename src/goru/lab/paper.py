@@ -7,7 +7,7 @@ Gated Orthogonal Recurrent Units: On Learning to Forget.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from goru.lab.config import LayerConfig, OptimizerConfig, RunConfig
 from goru.lab.errors import UsageError, nearest
@@ -244,8 +244,15 @@ def grid(
         for one in chosen:
             kind = "quick" if quick else "generated" if generated and one.generated else ""
             usual = {"quick": one.quick_variants, "generated": one.without_files, "": tuple(one.variants)}[kind]
-            for setting in variants or usual:
+            for setting in _settings(one, variants or usual, usual, kind):
                 variant = "-".join(part for part in (kind, "" if kind and setting == "paper" else setting) if part)
                 chosen_models = models or (one.quick_models if quick else tuple(one.models))
                 runs += [one.config(model, variant, seed) for model in chosen_models]
-    return runs
+    return list(dict.fromkeys(runs))
+
+
+def _settings(one: Experiment, named: Sequence[str], usual: Sequence[str], kind: str) -> Iterator[str]:
+    """Settings by their names; `paper` is all parts of an experiment in parts, the kind itself is its plain setting."""
+    for name in named:
+        plain = name == "paper" or name == kind
+        yield from usual if plain and one.in_parts else ["paper" if plain else name]

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from goru.lab.errors import LabError
 from goru.lab.runs import is_alive, read_json
 
 _TAIL = 4096
@@ -40,7 +41,15 @@ class Progress:
 
 
 def read(path: Path) -> Progress:
-    """The progress of a run directory."""
+    """The progress of a run directory; LabError when its files are of another form."""
+    try:
+        return _read(path)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        told = f"{type(error).__name__}: {error}".rstrip(".")
+        raise LabError(f"{path} has files that are not of the laboratory's form ({told}).") from None
+
+
+def _read(path: Path) -> Progress:
     result = read_json(path / "result.json")
     if result is not None:
         final = result["final"]

@@ -156,11 +156,12 @@ def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
     try:
         _acquire(lock, run.path)
         _settle(run)
-        yield run
-    except LabError as error:
-        if not isinstance(error, (RunBusyError, RunInterruptedError)):
-            run.note_failure(str(error))
-        raise
+        try:
+            yield run
+        except LabError as error:
+            if not isinstance(error, (RunBusyError, RunInterruptedError)):
+                run.note_failure(str(error))
+            raise
     finally:
         if run._metrics >= 0:
             os.close(run._metrics)
@@ -186,18 +187,21 @@ def check_same(path: Path, there: RunConfig, here: RunConfig) -> None:
 
 
 def _settle(run: RunDirectory) -> None:
-    """Clear away half-written files, and make sure that the directory belongs to this configuration."""
+    """Make sure that the directory belongs to this configuration, and clear away what an earlier attempt left.
+
+    A directory without checkpoint and result holds nothing yet, and takes another configuration.
+    """
+    existing = read_config(run.path)
+    if existing is not None and any((run.path / name).exists() for name in ("checkpoint.safetensors", "result.json")):
+        check_same(run.path, existing, run.config)
     try:
         for leftover in run.path.glob(".*.tmp"):
             leftover.unlink()
         (run.path / "failure.json").unlink(missing_ok=True)
     except OSError as error:
         raise run._unwritable(error) from None
-    existing = read_config(run.path)
-    if existing is None:
+    if existing != run.config:
         run.write_json("config.json", json.loads(run.config.to_json()))
-    else:
-        check_same(run.path, existing, run.config)
 
 
 def _digest(tensors: dict[str, Tensor], position: str) -> str:

@@ -58,9 +58,15 @@ class Training:
         torch.manual_seed(config.seed)
         self.config, self.group = config, group
         self.problem = config.task.problem(config.seed, config.batch)
-        self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(_device(config))
+        if config.patience and "valid" not in self.problem.watched:
+            raise LabError("--patience has no effect where there is no validation set: leave it away.")
+        device = _device(config)
+        try:
+            self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(device)
+            self.optimizer = make_optimizer(config.optimizer, self.network)
+        except ValueError as error:  # a layer that cannot be, such as a capacity without a tunable mesh
+            raise LabError(f"these settings do not fit together: {str(error).rstrip('.')}.") from None
         self.parallel = group.parallel(self.network)
-        self.optimizer = make_optimizer(config.optimizer, self.network)
         self.carry: list[Tensor] = []
         self.best: dict[str, Tensor] = {}
         self.position = Position()

@@ -96,10 +96,16 @@ class _Facts:
         runs = self.runs(model)
         complete = seed_means(runs, score, parts)
         if not complete:
-            done = {run.config.variant for run in runs if run.score(score) is not None}
-            raise _MissingError(f"{len(done)} of {parts} {word} of {self.title(model)} finished")
+            seeds = {run.config.seed for run in runs}
+            done = max(sum(run.config.seed == seed and run.score(score) is not None for run in runs) for seed in seeds)
+            raise _MissingError(f"{done} of {parts} {word} of {self.title(model)} finished")
         self.seeds[self.name(model)] = len(complete)
         return spread([100 * mean for mean in complete])
+
+    def deviation_of_parts(self, model: str, score: str) -> float:
+        """How a score differs over the parts, in points, of the seeds that have them all."""
+        values = [run.score(score) for run in self.group.shown(self.name(model))]
+        return spread([100 * value for value in values if value is not None]).deviation
 
     def failures(self) -> list[str]:
         """Of the models asked for: the ones that have runs which failed, in words."""
@@ -111,10 +117,10 @@ class _Facts:
                 told.append(f"{failed} of {len(records)} runs of {paper.title(name)} failed")
         return told
 
-    def scores(self, model: str, name: str, scale: float = 1.0) -> list[float]:
+    def scores(self, model: str, name: str) -> list[float]:
         """A final score of every finished run of a model."""
         values = [run.score(name) for run in self.runs(model)]
-        known = [scale * value for value in values if value is not None]
+        known = [value for value in values if value is not None]
         if len(known) < len(values):
             raise _MissingError(f"no {name} of {self.title(model)}")
         return known
@@ -246,7 +252,7 @@ def _c6(f: _Facts) -> list[Statement]:
 
 def _c7(f: _Facts) -> list[Statement]:
     means = {m: f.whole(m, "test_accuracy", FOLDS, "folds") for m in ("goru", *OTHERS)}
-    folds = {m: spread(f.scores(m, "test_accuracy", 100)).deviation for m in means}
+    folds = {m: f.deviation_of_parts(m, "test_accuracy") for m in means}
     told = ", ".join(f"{f.title(m)} {value} (over the folds ± {folds[m]:.1f})" for m, value in means.items())
     return _best("highest mean accuracy", means["goru"], [means[m] for m in OTHERS], told, sign=-1)
 
@@ -336,11 +342,15 @@ _STAND_IN = "goru-june2017"
 
 
 def judge_all(groups: list[Group]) -> list[Verdict]:
-    """Every claim on every group that it is about, the paper's setting first; undecided where that was not run."""
+    """Every claim on every group that it is about, the paper's setting first; undecided where that was not run.
+
+    Where there are no other runs at all, the small version leads.
+    """
     verdicts = []
+    only_small = all(group.kind == "quick" for group in groups)
     for claim in paper.CLAIMS.values():
         about = [g for g in groups if g.experiment == claim.experiment and _judged(g)]
-        if not about or (about[0].variant != "paper" and not about[0].kind):
+        if not about or (about[0].variant != "paper" and not only_small):
             verdicts.append(Verdict(claim, "paper" if about else "", OPEN, note="not run"))
         for group in about:
             verdicts.append(judge(claim, group))

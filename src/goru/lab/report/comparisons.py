@@ -14,7 +14,7 @@ from goru.lab import paper, published
 from goru.lab.display import duration
 from goru.lab.report import stories
 from goru.lab.report.claims import BPC_MARGIN
-from goru.lab.report.records import Group, Record, Spread, spread
+from goru.lab.report.records import Group, Record, Spread, has_all_parts, settled, spread
 from goru.lab.report.tables import Cell, Table, count, difference, progress, rate
 
 _BRIEF = (
@@ -92,9 +92,8 @@ def _results(group: Group) -> Table:
 
 
 def scores(records: list[Record], name: str) -> Spread | None:
-    """A score over the finished runs (or those at work, where none is finished)."""
-    shown = [record for record in records if record.finished] or records
-    values = [value for record in shown if (value := record.score(name)) is not None]
+    """A score over the runs whose numbers are shown."""
+    values = [value for record in settled(records) if (value := record.score(name)) is not None]
     return spread(values) if values else None
 
 
@@ -206,8 +205,7 @@ def _path_difference(model: str, records: list[Record]) -> str:
     ours = _finished_mean(records, "test_accuracy")
     if theirs is None or ours is None:
         return ""
-    folds = {record.config.variant for record in records if record.finished}
-    whole = len(folds) == len(paper.EXPERIMENTS["shortest_path"].variants)
+    whole = has_all_parts(records)
     return difference(100 * ours, theirs[0], close=theirs[1], digits=1, higher_is_better=True, whole=whole)
 
 

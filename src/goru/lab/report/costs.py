@@ -23,7 +23,7 @@ from goru.lab import paper, published
 from goru.lab.config import RunConfig
 from goru.lab.report.records import Group, Record
 from goru.lab.report.tables import Table
-from goru.lab.tasks.babi import Babi
+from goru.lab.tasks import babi
 from goru.lab.tasks.parenthesis import Parenthesis
 from goru.lab.tasks.penn_treebank import PennTreebank
 from goru.lab.tasks.recall import RecallTask
@@ -32,11 +32,6 @@ CORES = 2
 """Of the reference machine: ours runs that many trainings at a time, the authors' code one with all of them."""
 TIME_STEPS = {"shortest_path": 80.0, "speech": 222.9}
 """Time steps of a training batch, padding included; means over an epoch."""
-BABI_TIME_STEPS = (
-    *(46.3, 130.1, 434.5, 24.0, 185.2, 58.7, 83.8, 82.8, 50.9, 56.1),
-    *(51.5, 59.7, 58.5, 76.9, 51.0, 47.0, 33.8, 70.9, 52.0, 44.2),
-)
-"""The same of the twenty tasks: story, question, and the one step of the third network."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +73,7 @@ def _time_steps(config: RunConfig) -> float:
     task = config.task
     if isinstance(task, (RecallTask, Parenthesis, PennTreebank)):
         return task.length
-    return BABI_TIME_STEPS[task.number - 1] if isinstance(task, Babi) else TIME_STEPS[config.experiment]
-
-
-def _size(config: RunConfig) -> float:
-    """Time steps of a run's batch over those of the experiment's first part, whose training step is known."""
-    return BABI_TIME_STEPS[config.task.number - 1] / BABI_TIME_STEPS[0] if isinstance(config.task, Babi) else 1.0
+    return babi.TIME_STEPS[task.number - 1] if isinstance(task, babi.Babi) else TIME_STEPS[config.experiment]
 
 
 def _cost(config: RunConfig, record: Record | None) -> Cost:
@@ -96,7 +86,7 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
     return Cost(
         record is not None and record.finished,
         spent,
-        missing * one.step_seconds.get(config.model, 0.0) * _size(config),
+        missing * one.step_seconds.get(config.model, 0.0) * one.part_sizes.get(config.variant, 1.0),
         None if theirs is None else steps * theirs,
     )
 

@@ -92,7 +92,7 @@ def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
     lowest, highest = min(float(v.min()) for v in known), max(float(v.max()) for v in known)
     if one.log_loss:
         return 0.8 * max(lowest, 1e-9), 1.2 * max(highest, group.baseline)
-    if group.records[0].config.eval_every:
+    if held_out(group) == "test loss":
         return 0.0, max(1.6 * group.baseline, 1.15 * max(float(v.min()) for v in known))
     early = max(float(v[min(len(v) - 1, max(1, len(v) // 10))]) for v in known)
     pad = 0.06 * (early - lowest) or 0.06 * early
@@ -101,7 +101,7 @@ def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
 
 def held_out(group: Group) -> str:
     """Which loss is drawn."""
-    return "validation loss" if group.records[0].config.eval_every == 0 else "test loss"
+    return "test loss" if "test_loss" in group.records[0].metrics[0] else "validation loss"
 
 
 def figure_title(group: Group) -> str:

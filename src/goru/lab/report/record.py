@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from goru.lab import durable
+from goru.lab.config import as_on
 from goru.lab.errors import LabError
 from goru.lab.report import curves, summary
 from goru.lab.report.records import Record, load, read
@@ -58,7 +59,7 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
         if readme is not None:
             durable.replace(readme, summary.in_readme(readme, out).encode())
     except OSError as error:
-        raise LabError(f"cannot write the record to {out}: {error.strerror or error}.") from None
+        raise LabError(f"cannot write the record ({error.filename or out}): {error.strerror or error}.") from None
     return Recorded(written, kept, problems)
 
 
@@ -67,7 +68,7 @@ def _is_better(directory: Path, record: Record) -> bool:
     if record.finished or not (directory / "result.json").exists():
         return False
     there = read(directory)
-    return there is not None and there.finished and there.config == record.config
+    return there is not None and there.finished and as_on(there.config, record.config) == record.config
 
 
 def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from goru.lab import paper, runs
-from goru.lab.config import RunConfig, as_on, differences
+from goru.lab.config import RunConfig
 from goru.lab.errors import LabError
 
 
@@ -134,8 +134,8 @@ class Group:
         return [record for record in self.models.get(model, []) if record.finished]
 
     def shown(self, model: str) -> list[Record]:
-        """The runs whose numbers are shown: the finished ones, or those at work where none is finished."""
-        return self.finished(model) or self.models[model]
+        """The runs whose numbers are shown."""
+        return settled(self.models[model])
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,20 @@ def spread(values: list[float]) -> Spread:
     return Spread(fmean(values), deviation, len(values))
 
 
+def settled(records: Sequence[Record]) -> list[Record]:
+    """The runs that a model's numbers rest on: the finished ones, or those at work where none is finished.
+
+    Of an experiment in parts (folds, tasks): those of the seeds that have finished them all, where there is one.
+    """
+    finished = [record for record in records if record.finished]
+    one = paper.EXPERIMENTS[records[0].config.experiment]
+    done: dict[int, set[str]] = {}
+    for record in finished:
+        done.setdefault(record.config.seed, set()).add(record.config.variant)
+    complete = [r for r in finished if not one.in_parts or len(done[r.config.seed]) == len(one.variants)]
+    return complete or finished or list(records)
+
+
 def seed_means(records: Sequence[Record], score: str, parts: int) -> list[float]:
     """Of an experiment in parts (folds, tasks): for each seed that has finished them all, the mean of a score."""
     by_seed: dict[int, dict[str, float]] = {}
@@ -169,6 +183,14 @@ def seed_means(records: Sequence[Record], score: str, parts: int) -> list[float]
         if value is not None:
             by_seed.setdefault(record.config.seed, {})[record.config.variant] = value
     return [fmean(values.values()) for _, values in sorted(by_seed.items()) if len(values) == parts]
+
+
+def has_all_parts(records: Sequence[Record]) -> bool:
+    """Whether a seed has finished all parts of its experiment; of one in one piece, whether it has finished."""
+    one = paper.EXPERIMENTS[records[0].config.experiment]
+    seeds = {record.config.seed for record in records}
+    done = [{r.config.variant for r in records if r.finished and r.config.seed == seed} for seed in seeds]
+    return any(len(parts) == (len(one.variants) if one.in_parts else 1) for parts in done)
 
 
 def load(folder: Path) -> tuple[list[Group], list[str]]:
@@ -183,10 +205,13 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
             continue
         if record is not None:
             c = record.config
-            if told := _other_settings(c):
-                problems.append(f"{path} is left out: {told}.")
+            if path != c.directory(folder):
+                problems.append(f"{path} is left out: by its configuration it should be {c.directory(folder)}.")
                 continue
-            name = _group_variant(c)
+            if told := paper.EXPERIMENTS[c.experiment].other_settings(c):
+                problems.append(f"{path} is left out: it has other settings than {c.variant} ({told}).")
+                continue
+            name = group_variant(c)
             group = groups.setdefault((c.experiment, name), Group(c.experiment, name))
             group.models.setdefault(c.model, []).append(record)
     ordered = [groups[key] for key in sorted(groups, key=_order)]
@@ -199,30 +224,18 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
     return ordered, problems
 
 
-def _group_variant(config: RunConfig) -> str:
+def group_variant(config: RunConfig) -> str:
     """The variant under which a run is shown: the parts of one result (folds, tasks) come together."""
     one = paper.EXPERIMENTS[config.experiment]
     kind, setting = paper.split_variant(config.variant)
     return (kind or "paper") if one.in_parts and setting in one.variants else config.variant
 
 
-def _other_settings(config: RunConfig) -> str:
-    """What a run has otherwise than the setting that it is called after; empty where there is nothing.
-
-    Such runs are left from before a setting was changed.
-    """
-    try:
-        known = paper.experiment(config.experiment).config(config.model, config.variant, config.seed)
-    except LabError:
-        return ""  # a setting or model of the user's own
-    changed = differences(as_on(config, known), known)
-    return f"it has other settings than {config.variant} ({changed})" if changed else ""
-
-
-def _order(key: tuple[str, str]) -> tuple[float, int, str]:
+def _order(key: tuple[str, str]) -> tuple[float, bool, bool, str]:
+    """As in the paper; its own setting first, the small version and generated data last."""
     experiment, variant = key
     position = list(paper.EXPERIMENTS).index(experiment) if experiment in paper.EXPERIMENTS else math.inf
-    return position, variant != "paper", variant
+    return position, variant != "paper", bool(paper.split_variant(variant)[0]), variant
 
 
 def read(path: Path) -> Record | None:

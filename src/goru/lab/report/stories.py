@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from goru.lab import paper, published
-from goru.lab.report.records import Group, Record, seed_means, spread
+from goru.lab.report.records import Group, Record, has_all_parts, seed_means, settled, spread
 from goru.lab.report.tables import Cell, Table, difference
 from goru.lab.tasks.babi import TASK_TITLES, Babi
 
@@ -18,7 +18,7 @@ TASK_CLOSE = 3.0
 def task_accuracies(records: list[Record]) -> dict[int, list[float]]:
     """Finished test accuracies of the stories by task, in percent."""
     found: dict[int, list[float]] = {}
-    for record in records:
+    for record in settled(records):
         accuracy = record.score("test_accuracy") if record.finished else None
         if accuracy is not None and isinstance(record.config.task, Babi):
             found.setdefault(record.config.task.number, []).append(100 * accuracy)
@@ -45,7 +45,7 @@ def mean_difference(model: str, records: list[Record]) -> str:
     if not row or not by_task:
         return ""
     ours, theirs = fmean(map(fmean, by_task.values())), published.babi_mean(row, list(by_task))
-    whole = len(by_task) == len(TASK_TITLES)
+    whole = has_all_parts(records)
     return difference(ours, theirs, close=MEAN_CLOSE, digits=1, higher_is_better=True, whole=whole)
 
 

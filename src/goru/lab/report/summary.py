@@ -11,7 +11,7 @@ from goru.lab import paper, published
 from goru.lab.errors import LabError
 from goru.lab.report import claims, comparisons, figures, stories, tables
 from goru.lab.report.page import MARKS, judged
-from goru.lab.report.records import Group, load, seed_means, spread
+from goru.lab.report.records import Group, has_all_parts, load, seed_means, spread
 from goru.lab.report.sections import machine
 
 BEGIN, END = "<!-- results: made by `make results`, do not edit -->", "<!-- end of results -->"
@@ -28,6 +28,7 @@ _MEASURES = {
 }
 """The measure of an experiment in words, as a score, and its decimals."""
 _PARTLY = "†"
+_FAILED = "failed"
 _APART = ("goru-no-reset", "goru-no-update")
 """Models of one experiment alone: they have no column."""
 
@@ -89,6 +90,7 @@ def _headline(groups: list[Group]) -> str:
         f"In brackets: the paper. {finished} of {count} recorded runs are finished"
         + (f"; {_PARTLY} marks a mean over some of the parts" if _PARTLY in str(rows) else "")
         + ("; … is a training that has not ended" if "…" in str(rows) else "")
+        + ("; failed is one that ended without a result" if any(_FAILED in row for row in rows) else "")
         + f".{_about_speech(groups)}\n"
     )
     return f"{tables.markdown_rows(('experiment', 'measure', *map(paper.title, models)), rows)}\n{note}"
@@ -110,7 +112,7 @@ def _number(group: Group, model: str) -> str:
     if model not in group.models:
         return ""
     if not group.finished(model):
-        return "…"
+        return _FAILED if all(record.state == "failed" for record in group.models[model]) else "…"
     one = paper.EXPERIMENTS[group.experiment]
     _, score, digits = _MEASURES[group.experiment]
     scale = 100 / group.baseline if group.experiment in _DRAWN else 100 if score == "test_accuracy" else 1
@@ -128,7 +130,7 @@ def _number(group: Group, model: str) -> str:
     parts = len(one.variants) if one.in_parts else 1
     seeds = spread([scale * mean for mean in seed_means(group.models[model], score, parts)] or [value])
     deviation = f" ± {seeds.deviation:.{digits}f}" if seeds.count > 1 else ""
-    mark = "" if len({record.config.variant for record in group.finished(model)}) == parts else _PARTLY
+    mark = "" if has_all_parts(group.models[model]) else _PARTLY
     return f"{value:.{digits}f}{deviation}{mark}{f' ({theirs})' if theirs else ''}"
 
 

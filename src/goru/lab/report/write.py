@@ -20,6 +20,8 @@ class Written:
     page: Path
     tables: list[Table]
     verdicts: list[claims.Verdict]
+    problems: list[str]
+    """Runs that were left out, and why."""
 
 
 def write(runs: Path, out: Path) -> Written:
@@ -48,7 +50,7 @@ def write(runs: Path, out: Path) -> Written:
         durable.replace(out / "index.html", html.encode())
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error.strerror or error}.") from None
-    return Written(out / "index.html", about_experiments, verdicts)
+    return Written(out / "index.html", about_experiments, verdicts, problems)
 
 
 def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems: list[str]) -> str:

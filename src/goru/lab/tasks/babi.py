@@ -64,6 +64,14 @@ class Asked(NamedTuple):
     answers: Tensor
 
 
+TIME_STEPS = (
+    *(46.3, 130.1, 434.5, 24.0, 185.2, 58.7, 83.8, 82.8, 50.9, 56.1),
+    *(51.5, 59.7, 58.5, 76.9, 51.0, 47.0, 33.8, 70.9, 52.0, 44.2),
+)
+"""Time steps of a training batch of each task (story, question, one step of the third network), padding included;
+means over an epoch."""
+
+
 @dataclass(frozen=True)
 class Babi(Task):
     """Questions about stories."""

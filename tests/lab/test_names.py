@@ -1,0 +1,179 @@
+"""Under which name a run is kept: one name, one setting; and what has no effect is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from goru.lab import paper, runs
+from goru.lab.cli import main
+from goru.lab.config import RunConfig, check_used, override
+from goru.lab.errors import LabError, UsageError
+from goru.lab.runs import read_config
+from goru.lab.train import train
+from tests.lab.small import small
+
+FEW = ("--steps=2", "--batch=2", "--hidden-size=4", "--delay=12", "--test-size=8", "--eval-every=2")
+NAME = "steps2+batch2+eval-every2+hidden-size4+delay12+test-size8"
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("GORU_RUNS", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str, model: str = "gru") -> int:
+    return main(["run", "denoise", "--model", model, *FEW, *arguments])
+
+
+def found() -> dict[str, RunConfig]:
+    configs = map(read_config, runs.find(Path("runs")))
+    return {str(config.directory(Path())): config for config in configs if config is not None}
+
+
+def test_a_listed_setting_comes_with_its_name() -> None:
+    for variant in ("lr0.001", "paper", "recall-loss-on"):
+        assert run("--variant", variant) == 0
+    configs = {config.variant: config for config in found().values()}
+    assert set(configs) == {f"lr0.001+{NAME}", NAME, f"recall-loss-on+{NAME}"}
+    assert configs[f"lr0.001+{NAME}"].optimizer.lr == 0.001
+    assert configs[NAME].optimizer.lr == 0.01
+    assert configs[f"recall-loss-on+{NAME}"].task.loss_on == "recall"  # type: ignore[attr-defined]
+
+
+def test_other_settings_cannot_take_a_listed_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    file = f"runs/denoise/{NAME}/gru/seed0/config.json"
+    assert main(["run", "--config", file, "--variant", "lr0.001"]) == 2
+    said = capsys.readouterr().err
+    assert "lr0.001 names other settings of denoise (steps 2 there, 10000 here" in said
+    assert said.endswith("choose another --variant.\n")
+    # Nor can a file that calls itself so.
+    Path("mine.json").write_text(Path(file).read_text().replace(NAME, "paper"))
+    assert main(["run", "--config", "mine.json"]) == 2
+    assert "paper names other settings of denoise" in capsys.readouterr().err
+    assert main(["run", "--config", "mine.json", "--variant", "mine"]) == 0
+    assert run("--variant", "quick-mine") == 2
+    assert "names that begin with quick- are kept for that kind of run" in capsys.readouterr().err
+    assert run("--variant", "mine", "--variant", "yours") == 2
+    assert "--variant is given twice" in capsys.readouterr().err
+    assert {config.variant for config in found().values()} == {NAME, "mine"}
+
+
+def test_a_run_from_its_own_file_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a name of one's own stands for the paper's settings."""
+    trained: list[RunConfig] = []
+
+    def remember(config: RunConfig, *_: object, **__: object) -> dict[str, object]:
+        trained.append(config)
+        return {"final": {}, "baseline": 1.0}
+
+    monkeypatch.setattr("goru.lab.cli.train", remember)
+    assert main(["run", "denoise", "--model", "gru", "--variant", "mine"]) == 0
+    (first,) = trained
+    assert first.variant == "mine"
+    Path("mine.json").write_text(first.to_json())
+    assert main(["run", "--config", "mine.json"]) == 0
+    assert main(["run", "--config", "mine.json", "--seed", "1"]) == 0
+    assert main(["run", "--config", "mine.json", "--lr", "0.1"]) == 0
+    assert [config.variant for config in trained] == ["mine", "mine", "mine", "mine+lr0.1"]
+    assert trained[1] == first
+    # Threads do not make another setting: a file of `goru reproduce --threads 2` is the paper's.
+    Path("two.json").write_text(override(paper.experiment("denoise").config("gru"), {"threads": 2}).to_json())
+    assert main(["run", "--config", "two.json"]) == 0
+    assert (trained[-1].variant, trained[-1].threads) == ("paper", 2)
+    assert main(["run", "denoise", "--quick", "--variant", "quick"]) == 0
+    assert trained[-1].variant == "quick"
+
+
+def test_one_name_one_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--variant", "mine") == 0
+    assert run("--variant", "mine", "--seed", "1", "--lr", "0.5") == 2
+    assert (
+        "runs/denoise/mine/gru/seed0 has other settings (optimizer.lr 0.01 there, 0.5 here)" in capsys.readouterr().err
+    )
+    assert run("--variant", "mine", "--delay", "20", model="lstm") == 2
+    assert "(task.delay 12 there, 20 here): choose another --variant." in capsys.readouterr().err
+    assert run("--variant", "mine", "--seed", "1", "--threads", "2") == 0
+    assert run("--variant", "mine", "--hidden-size", "6", model="lstm") == 0  # models have sizes of their own
+    assert run("--variant", "mine", "--hidden-size", "6", "--seed", "2") == 2
+    assert len(found()) == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        ("goru", ["--complex"], "--complex has no effect on GORU"),
+        ("gru", ["--no-reset-gate"], "--reset-gate has no effect on GRU"),
+        ("gru", ["--mesh", "tunable"], "--mesh has no effect on GRU"),
+        ("lstm", ["--backend", "native"], "--backend has no effect on LSTM"),
+        ("eurnn-real", ["--init", "june2017"], "--init has no effect on EURNN"),
+        ("gru", ["--init", "june2017"], "--init june2017 is a start of GORU, not of GRU"),
+        ("goru", ["--init", "torch"], "torch"),
+        ("gru", ["--rule", "adam", "--decay", "0.5"], "--decay has no effect on adam"),
+        ("gru", ["--epochs", "3"], "--epochs has no effect beside 2 steps: add --steps 0."),
+        ("gru", ["--patience", "2"], "--patience has no effect where there is no validation set"),
+        ("goru-june2017", ["--mesh", "fft"], "these settings do not fit together"),
+        ("goru", ["--mesh", "tunable", "--capacity", "9"], "these settings do not fit together"),
+        ("gru", ["--hidden-size", "0"], "hidden"),
+        ("gru", ["--rule", "adam", "--lr", "-1"], "lr should be a number of at least 0"),
+        ("gru", ["--lr", "nan"], "lr should be a number of at least 0"),
+        ("gru", ["--decay", "2"], "decay from 0 to below 1"),
+        ("gru", ["--patience", "-1"], "patience should be at least 0, got -1"),
+        ("gru", ["--seed", "99999999999999999999"], "seed should be below 2^63"),
+        ("gru", ["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
+    ],
+)
+def test_settings_without_effect_or_sense(
+    model: str, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*options, model=model) in (1, 2)
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_numbers_of_generated_data_have_no_effect_on_files() -> None:
+    for name, field in (("babi", "questions"), ("shortest_path", "graphs"), ("penn_treebank", "characters")):
+        base = paper.experiment(name).config("gru")
+        changed = override(base, {f"task.{field}": 1000 if field == "characters" else 500})
+        with pytest.raises(LabError, match=f"--{field} has no effect on data from files"):
+            check_used(changed, base)
+        check_used(override(changed, {"task.data": "generated"}), base)
+
+
+def test_a_refused_command_leaves_the_run_alone(tmp_path: Path) -> None:
+    config = small("copying", "gru", steps=20)
+    with pytest.raises(LabError, match="stopped"):
+        train(config, tmp_path, stop=lambda: True)
+    directory = config.directory(tmp_path)
+    (directory / "failure.json").write_text(json.dumps({"message": "the loss became nan"}))
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with pytest.raises(LabError, match="holds another configuration"):
+        train(override(config, {"threads": 2}), tmp_path)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
+def test_a_start_that_failed_does_not_keep_its_place(tmp_path: Path) -> None:
+    config = small("copying", "gru", steps=5)
+    with pytest.raises(LabError, match="cuda:7 cannot be used here"):
+        train(override(config, {"device": "cuda:7"}), tmp_path)
+    assert train(config, tmp_path)["step"] == 5
+    assert read_config(config.directory(tmp_path)) == config
+    assert not (config.directory(tmp_path) / "failure.json").exists()
+
+
+def test_names_of_whole_experiments_in_a_grid() -> None:
+    whole = paper.grid(["shortest_path"], models=["goru"])
+    assert [config.variant for config in whole] == [f"fold{k:02}" for k in range(1, 11)]
+    assert paper.grid(["shortest_path"], models=["goru"], variants=["paper"]) == whole
+    assert (
+        paper.grid(["shortest_path", "shortest_path"], models=["goru", "goru"], variants=["paper", "fold03"]) == whole
+    )
+    small_ones = paper.grid(["babi", "copying"], quick=True)
+    assert paper.grid(["babi", "copying"], quick=True, variants=["quick"]) == small_ones
+    with pytest.raises(UsageError, match="timit is a setting with data of its own"):
+        paper.grid(["speech"], variants=["timit"], generated=True)
