@@ -183,7 +183,7 @@ def run_seconds(config: RunConfig) -> float:
     """What a run takes with one thread, if it does not stop early."""
     one = paper.experiment(config.experiment)
     steps = config.steps or config.epochs * one.steps_per_epoch
-    return steps * one.step_seconds[config.model]
+    return steps * one.step_seconds[config.model] * one.part_sizes.get(config.variant, 1.0)
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:
