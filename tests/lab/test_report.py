@@ -17,7 +17,7 @@ import pytest
 
 from goru.lab import paper, report
 from goru.lab.errors import LabError
-from goru.lab.report import claims, costs, record, tables
+from goru.lab.report import claims, costs, curves, record, tables
 from goru.lab.report.records import load, spread
 
 EURNNS = ("eurnn-real", "eurnn-complex")
@@ -272,6 +272,19 @@ def test_a_copied_folder_is_left_out(tmp_path: Path) -> None:
     (group,), (problem,) = load(tmp_path)
     assert [record.path for record in group.records] == [tmp_path / "copying/paper/goru/seed0"]
     assert f"{tmp_path}/copying/backup/goru/seed0 is left out: by its configuration it should be" in problem
+
+
+def test_a_training_that_has_just_begun_does_not_stretch_the_figure(tmp_path: Path) -> None:
+    def highest() -> float:
+        (group,), _ = load(tmp_path)
+        return curves.limits(group, curves.series(group))[1]
+
+    write_run(tmp_path, "copying", "gru", [2.0, *[0.9] * 50])
+    before = highest()
+    write_run(tmp_path, "copying", "goru", [40.0, 30.0], finished=False)
+    assert highest() == before
+    write_run(tmp_path, "copying", "lstm", [40.0, *[30.0] * 9], finished=False)
+    assert highest() > 30.0
 
 
 def test_seeds_that_are_not_finite(tmp_path: Path) -> None:

@@ -83,10 +83,13 @@ def _series(model: str, curves: list[Curve]) -> Series:
 
 
 def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
-    """The range of losses to draw: what is of interest, some of every curve, not the height of the start."""
+    """The range of losses to draw: what is of interest, some of every curve, not the height of the start.
+
+    A training that has just begun, when others are far, has no say in it.
+    """
     one = paper.EXPERIMENTS[group.experiment]
     finite = [s.mean[np.isfinite(s.mean)] for s in shown]
-    known = [values for values in finite if len(values)]
+    known = [values for values in finite if len(values) and len(values) >= max(map(len, finite)) / 20]
     if not known:
         return 0.0, 1.6 * group.baseline
     lowest, highest = min(float(v.min()) for v in known), max(float(v.max()) for v in known)
