@@ -179,13 +179,6 @@ def checkpoint_bytes(folder: Path) -> Rows:
 # Computed
 
 
-def run_seconds(config: RunConfig) -> float:
-    """What a run takes with one thread, if it does not stop early."""
-    one = paper.experiment(config.experiment)
-    steps = config.steps or config.epochs * one.steps_per_epoch
-    return steps * one.step_seconds[config.model] * one.part_sizes.get(config.variant, 1.0)
-
-
 def makespan(seconds: Sequence[float], slots: int) -> float:
     """Seconds until all are done, when each goes to the first free slot, in order."""
     free = [0.0] * slots
@@ -196,7 +189,7 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
 def whole_paper(seeds: int = SEEDS) -> Rows:
     """All experiments, models, variants and seeds of `goru reproduce` on machines of two cores, a run a core."""
-    seconds = [run_seconds(config) for config in paper.grid(seeds=seeds)]
+    seconds = [paper.experiment(config.experiment).run_seconds(config) for config in paper.grid(seeds=seeds)]
     rows = []
     for machines in MACHINES:
         slots = machines * CORES

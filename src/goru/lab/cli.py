@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from goru.lab import data_commands, paper
-from goru.lab.config import RunConfig, as_on, check_used, differences, flat, from_json, plain_name
+from goru.lab.config import RunConfig, check_used, flat, from_json, plain_name
 from goru.lab.data_commands import DataOptions
 from goru.lab.datasets import look_first_in
 from goru.lab.display import Display, duration, number, runs_table
@@ -36,7 +36,7 @@ from goru.lab.options import (
     StatusOptions,
     default_runs,
 )
-from goru.lab.runs import read_config
+from goru.lab.runs import check_siblings
 from goru.lab.train import train
 
 T = TypeVar("T")
@@ -204,14 +204,7 @@ def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
     if told := one.other_settings(config):
         raise UsageError(f"{config.variant} names other settings of {one.name} ({told}): choose another --variant.")
     if not one.knows(config.variant):
-        for file in sorted((runs / config.experiment / config.variant).glob("*/seed*/config.json")):
-            other = read_config(file.parent)
-            if other is not None and other.experiment == config.experiment:
-                layer = config.layer if other.model == config.model else other.layer
-                like = dataclasses.replace(config, model=other.model, seed=other.seed, layer=layer)
-                if (other.model, other.seed) != (config.model, config.seed) and other != as_on(like, other):
-                    told = differences(other, as_on(like, other))
-                    raise UsageError(f"{file.parent} has other settings ({told}): choose another --variant.")
+        check_siblings(config, runs)
     return config
 
 

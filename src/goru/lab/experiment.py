@@ -58,8 +58,15 @@ class Experiment:
     @property
     def seconds(self) -> float:
         """What all models and variants take with one seed, if no run stops early."""
-        steps = self.settings.steps or self.settings.epochs * self.steps_per_epoch
-        return steps * sum(self.part_sizes.get(v, 1.0) for v in self.variants) * sum(self.step_seconds.values())
+        return sum(self.run_seconds(self.config(model, variant)) for variant in self.variants for model in self.models)
+
+    def step_cost(self, config: RunConfig) -> float:
+        """Processor seconds of a training step of a run, 0 where they are not known."""
+        return self.step_seconds.get(config.model, 0.0) * self.part_sizes.get(config.variant, 1.0)
+
+    def run_seconds(self, config: RunConfig) -> float:
+        """What a run takes with one thread, if it does not stop early."""
+        return (config.steps or config.epochs * self.steps_per_epoch) * self.step_cost(config)
 
     @property
     def first_variant(self) -> str:

@@ -14,6 +14,7 @@ Every field that depends on the clock has `time`, `seconds` or `per_s` in its na
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -30,8 +31,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from goru.lab import durable
-from goru.lab.config import RunConfig, differences, from_json
-from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
+from goru.lab.config import RunConfig, as_on, differences, from_json
+from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.worker import held
 
 CHECKPOINT_FORMAT = "goru.lab.checkpoint/1"
@@ -184,6 +185,18 @@ def check_same(path: Path, there: RunConfig, here: RunConfig) -> None:
     if there != here:
         changed = differences(there, here)
         raise LabError(f"{path} holds another configuration ({changed}); choose another --variant or --runs.")
+
+
+def check_siblings(config: RunConfig, runs: Path) -> None:
+    """UsageError where other models or seeds of the same variant have other settings: one name, one setting."""
+    for file in sorted((runs / config.experiment / config.variant).glob("*/seed*/config.json")):
+        other = read_config(file.parent)
+        if other is None or (other.model, other.seed) == (config.model, config.seed):
+            continue
+        layer = config.layer if other.model == config.model else other.layer
+        like = dataclasses.replace(as_on(config, other), model=other.model, seed=other.seed, layer=layer)
+        if told := differences(other, like):
+            raise UsageError(f"{file.parent} has other settings ({told}): choose another --variant.")
 
 
 def _settle(run: RunDirectory) -> None:

@@ -14,7 +14,7 @@ from goru.lab import paper, published
 from goru.lab.display import duration
 from goru.lab.report import stories
 from goru.lab.report.claims import BPC_MARGIN
-from goru.lab.report.records import Group, Record, Spread, has_all_parts, settled, spread
+from goru.lab.report.records import Group, Record, Spread, complete_seeds, settled, spread
 from goru.lab.report.tables import Cell, Table, count, difference, progress, rate
 
 _BRIEF = (
@@ -205,7 +205,7 @@ def _path_difference(model: str, records: list[Record]) -> str:
     ours = _finished_mean(records, "test_accuracy")
     if theirs is None or ours is None:
         return ""
-    whole = has_all_parts(records)
+    whole = bool(complete_seeds(records))
     return difference(100 * ours, theirs[0], close=theirs[1], digits=1, higher_is_better=True, whole=whole)
 
 

@@ -86,7 +86,7 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
     return Cost(
         record is not None and record.finished,
         spent,
-        missing * one.step_seconds.get(config.model, 0.0) * one.part_sizes.get(config.variant, 1.0),
+        missing * one.step_cost(config),
         None if theirs is None else steps * theirs,
     )
 

@@ -167,12 +167,18 @@ def settled(records: Sequence[Record]) -> list[Record]:
     Of an experiment in parts (folds, tasks): those of the seeds that have finished them all, where there is one.
     """
     finished = [record for record in records if record.finished]
+    complete = complete_seeds(records)
+    return [record for record in finished if record.config.seed in complete] or finished or list(records)
+
+
+def complete_seeds(records: Sequence[Record]) -> set[int]:
+    """The seeds of a model that have finished all parts of their experiment, or its one run."""
     one = paper.EXPERIMENTS[records[0].config.experiment]
     done: dict[int, set[str]] = {}
-    for record in finished:
-        done.setdefault(record.config.seed, set()).add(record.config.variant)
-    complete = [r for r in finished if not one.in_parts or len(done[r.config.seed]) == len(one.variants)]
-    return complete or finished or list(records)
+    for record in records:
+        if record.finished:
+            done.setdefault(record.config.seed, set()).add(record.config.variant)
+    return {seed for seed, parts in done.items() if len(parts) == (len(one.variants) if one.in_parts else 1)}
 
 
 def seed_means(records: Sequence[Record], score: str, parts: int) -> list[float]:
@@ -183,14 +189,6 @@ def seed_means(records: Sequence[Record], score: str, parts: int) -> list[float]
         if value is not None:
             by_seed.setdefault(record.config.seed, {})[record.config.variant] = value
     return [fmean(values.values()) for _, values in sorted(by_seed.items()) if len(values) == parts]
-
-
-def has_all_parts(records: Sequence[Record]) -> bool:
-    """Whether a seed has finished all parts of its experiment; of one in one piece, whether it has finished."""
-    one = paper.EXPERIMENTS[records[0].config.experiment]
-    seeds = {record.config.seed for record in records}
-    done = [{r.config.variant for r in records if r.finished and r.config.seed == seed} for seed in seeds]
-    return any(len(parts) == (len(one.variants) if one.in_parts else 1) for parts in done)
 
 
 def load(folder: Path) -> tuple[list[Group], list[str]]:

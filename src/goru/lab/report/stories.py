@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from goru.lab import paper, published
-from goru.lab.report.records import Group, Record, has_all_parts, seed_means, settled, spread
+from goru.lab.report.records import Group, Record, complete_seeds, seed_means, settled, spread
 from goru.lab.report.tables import Cell, Table, difference
 from goru.lab.tasks.babi import TASK_TITLES, Babi
 
@@ -45,7 +45,7 @@ def mean_difference(model: str, records: list[Record]) -> str:
     if not row or not by_task:
         return ""
     ours, theirs = fmean(map(fmean, by_task.values())), published.babi_mean(row, list(by_task))
-    whole = has_all_parts(records)
+    whole = bool(complete_seeds(records))
     return difference(ours, theirs, close=MEAN_CLOSE, digits=1, higher_is_better=True, whole=whole)
 
 

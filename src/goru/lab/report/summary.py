@@ -11,7 +11,7 @@ from goru.lab import paper, published
 from goru.lab.errors import LabError
 from goru.lab.report import claims, comparisons, figures, stories, tables
 from goru.lab.report.page import MARKS, judged
-from goru.lab.report.records import Group, has_all_parts, load, seed_means, spread
+from goru.lab.report.records import Group, complete_seeds, load, seed_means, spread
 from goru.lab.report.sections import machine
 
 BEGIN, END = "<!-- results: made by `make results`, do not edit -->", "<!-- end of results -->"
@@ -130,7 +130,7 @@ def _number(group: Group, model: str) -> str:
     parts = len(one.variants) if one.in_parts else 1
     seeds = spread([scale * mean for mean in seed_means(group.models[model], score, parts)] or [value])
     deviation = f" ± {seeds.deviation:.{digits}f}" if seeds.count > 1 else ""
-    mark = "" if has_all_parts(group.models[model]) else _PARTLY
+    mark = "" if complete_seeds(group.models[model]) else _PARTLY
     return f"{value:.{digits}f}{deviation}{mark}{f' ({theirs})' if theirs else ''}"
 
 
