@@ -1,5 +1,7 @@
 """`make bench`: tables of speed and memory on the terminal, everything as JSON beside them.
 
+`python -m benchmarks --record` keeps it as benchmarks/speed.json, from which the README has its numbers.
+
 Times are medians of interleaved rounds in one run, in milliseconds; `3x GEMM` is the floor, the recurrent matrix
 products alone. The tables are not printed when a kernel disagrees with the reference.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -20,7 +23,7 @@ from torch import nn
 
 import goru
 
-from . import agreement, compare, memory
+from . import agreement, compare, memory, readme
 from .contenders import (
     SHAPES,
     Shape,
@@ -31,9 +34,8 @@ from .contenders import (
     layer,
     training_step,
 )  # fmt: skip
+from .tables import Rows, table
 from .timing import interleaved
-
-Rows = list[dict[str, Any]]
 
 
 def training(rounds: int) -> Rows:
@@ -190,32 +192,20 @@ SECTIONS: dict[str, Callable[[int], Rows]] = {
 }  # fmt: skip
 
 
-def table(rows: Rows) -> str:
-    """Rows as aligned Markdown."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
-
-    def line(values: list[str]) -> str:
-        return "| " + " | ".join(value.rjust(width) for value, width in zip(values, widths, strict=True)) + " |"
-
-    return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, cells)])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-    return "" if value is None else str(value)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("sections", nargs="*", help=f"which of {', '.join([*SECTIONS, 'memory'])} (default: all)")
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="thread counts to measure with")
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/bench.json"))
+    parser.add_argument("--record", action="store_true", help="keep the measurement and renew the README with it")
+    parser.add_argument("--page", action="store_true", help="renew the README from the last record, do not measure")
     parser.add_argument("--compare", metavar="REVISION", help="time the training section of a git revision too")
     options = parser.parse_args()
+    if options.page:
+        return renew_readme()
+    if options.record and options.sections:
+        parser.error(f"--record keeps a whole measurement, not {', '.join(options.sections)} alone")
     sections = options.sections or [*SECTIONS, "memory"]
     for name in sections:
         if name not in (*SECTIONS, "memory"):
@@ -229,7 +219,7 @@ def main() -> int:
         return 0
     report: dict[str, Any] = {
         "torch": torch.__version__, "goru": goru.__version__, "processor": _processor(), "backends": backends(),
-        "sections": {},
+        "threads": options.threads, "load": os.getloadavg()[0], "sections": {},
     }  # fmt: skip
     for threads in options.threads:
         torch.set_num_threads(threads)
@@ -240,9 +230,17 @@ def main() -> int:
             report["sections"][f"{name}, {threads} threads"] = rows
             title = (memory_peaks if name == "memory" else SECTIONS[name]).__doc__
             print(f"\n## {name}, {threads} thread{'s' * (threads > 1)}: {title}\n\n{table(rows)}", flush=True)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1))
-    print(f"\nwritten to {options.json}")
+    out = readme.MEASURED if options.record else options.json
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"\nwritten to {out}")
+    return renew_readme() if options.record else 0
+
+
+def renew_readme() -> int:
+    measured = json.loads(readme.MEASURED.read_text())
+    readme.README.write_text(readme.renew(readme.README.read_text(), measured))
+    print(f"renewed {readme.README}")
     return 0
 
 

@@ -1,10 +1,10 @@
-"""How a grid of runs grows: `python benchmarks/grid.py` measures, then renews the tables of docs/scaling.md.
+"""How a grid of runs grows: `python -m benchmarks.grid` measures, then renews the tables of docs/scaling.md.
 
 Measured on this machine: short runs by engine, processes and threads; one training by threads and by processes
 (torchrun); the calls that a run makes on its folder, counted by strace. Computed from the costs in
 `goru.lab.paper`: what the whole paper takes on more machines. Times want an idle machine; the counts do not mind.
 
-    python benchmarks/grid.py --page        the tables from the last measurement, without measuring again
+    python -m benchmarks.grid --page        the tables from the last measurement, without measuring again
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from goru.lab.engine import Job, plan, run_locally
 from goru.lab.engine_ray import Cluster, run_on_ray
 from goru.lab.runs import read_json, read_metrics
 
+from .tables import Rows, fill, table
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "scaling.md"
 MEASURED = ROOT / "benchmarks" / "grid.json"
@@ -43,8 +45,6 @@ MACHINES = (1, 8, 64)
 CORES = 2
 """Of the machine that is multiplied: the one that the costs were measured on."""
 CHECKPOINT_SECONDS = 30.0
-
-Rows = list[dict[str, Any]]
 
 
 # Measured
@@ -234,19 +234,6 @@ def folder_load(calls: Rows, sizes: Rows) -> Rows:
 # The page
 
 
-def table(rows: Rows) -> str:
-    """Rows as Markdown."""
-    columns = list(rows[0])
-    lines = [columns, ["---"] * len(columns), *([_cell(row[column]) for column in columns] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    if not isinstance(value, float) or value == int(value):
-        return f"{value:.0f}" if isinstance(value, float) else str(value)
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def tables(measured: dict[str, Any]) -> dict[str, str]:
     """The tables of the page by the names of their places."""
     return {
@@ -264,11 +251,7 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
 
 def renew(page: str, measured: dict[str, Any]) -> str:
     """The page with its tables as they should be."""
-    for name, content in tables(measured).items():
-        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        page, found = place.subn(lambda m, content=content: m[1] + content + "\n" + m[2], page)
-        assert found == 1, f"the page should have one place <!-- {name} -->"
-    return page
+    return fill(page, tables(measured))
 
 
 def measure() -> dict[str, Any]:

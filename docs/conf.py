@@ -71,6 +71,20 @@ class Decisions(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(line for part in lines for line in part))
 
 
+class Costs(SphinxDirective):
+    """What of the paper an experiment is, how it is run, and what one seed of it costs."""
+
+    has_content: ClassVar[bool] = False
+
+    def run(self) -> list[nodes.Node]:
+        rows = [
+            f"| {_plain(one.shown_in)} | `goru reproduce {name}` | `{name}-paper.*` | {one.seconds / 3600:.1f} |"
+            for name, one in paper.EXPERIMENTS.items()
+        ]
+        heads = ["| in the paper | command | in the report | core hours, one seed |", "|---|---|---|--:|"]
+        return self.parse_text_to_nodes("\n".join([*heads, *rows]))
+
+
 class Claims(SphinxDirective):
     """The paper's claims as the laboratory knows them."""
 
@@ -100,6 +114,7 @@ def _plain(text: str) -> str:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (show_inline_formula, None), (show_formula, None))
     app.add_directive("decisions", Decisions)
+    app.add_directive("costs", Costs)
     app.add_directive("claims", Claims)
     app.add_directive("results", Results)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -87,6 +87,7 @@ def test_no_other_way_of_writing_python_escapes_the_tests() -> None:
             "math",
             "{toctree}",
             "{decisions}",
+            "{costs}",
             "{claims}",
             "{results}",
             "{include}",
@@ -153,8 +154,8 @@ def test_commands_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             elif words[:2] == ["pip", "install"]:
                 assert words[2:4] == ["-c", "constraints.txt"]  # what they install is checked in test_readme
             elif words[0] == "python":
-                script = words[2] if words[1] == "-m" else words[1]
-                assert script == "pytest" or (ROOT / script).is_file()
+                script = f"{words[2].replace('.', '/')}.py" if words[1] == "-m" else words[1]
+                assert script == "pytest.py" or (ROOT / script).is_file()
                 assert all((ROOT / word).exists() for word in words[3:] if "/" in word)
         except (SystemExit, AssertionError, KeyError, cli.LabError) as error:
             pytest.fail(f"{page.name}: {command}: {error}")

@@ -55,7 +55,7 @@ def test_without_the_laboratory_other_verbs_say_how_to_get_it() -> None:
     run = [sys.executable, "-c"]
     done = subprocess.run([*run, code.format(["run", "copying"])], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == 'goru run needs the laboratory: pip install "goru[lab]"\n'
+    assert done.stderr == 'goru run needs the laboratory: pip install -c constraints.txt ".[lab]" in a checkout\n'
     done = subprocess.run([*run, code.format([])], capture_output=True, text=True)
     assert done.returncode == 0
     assert "goru doctor" in done.stdout

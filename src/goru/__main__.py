@@ -12,7 +12,7 @@ USAGE = """usage: goru COMMAND ...
 
 Every other command (ls, show, run, reproduce, status, report, record, data, bench) belongs to the laboratory: {lab}
 """
-INSTALL = 'pip install "goru[lab]"'
+INSTALL = 'pip install -c constraints.txt ".[lab]" in a checkout'
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -277,8 +277,9 @@ def failure(jobs: list[Job], folder: Path, address: str, **more: Any) -> str:
 
 def test_without_ray(one_job: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert 'needs Ray (import of ray halted; None in sys.modules): pip install "goru[ray]"' in failure(
-        one_job, tmp_path, ""
+    assert (
+        'needs Ray (import of ray halted; None in sys.modules): pip install -c constraints.txt ".[ray]" in a checkout'
+        in failure(one_job, tmp_path, "")
     )
 
 

@@ -150,9 +150,14 @@ def test_readme(source: Path, tmp_path: Path) -> None:
     assert text.endswith(f"{summary.END}\nafter\n")
     assert "old" not in text
     assert "(results/overview.svg)" in text
-    assert "| Copying memory task | test loss, % of the baseline | 5.0 (solved) | 99.0 (at the baseline) |" in text
+    assert (
+        "| Copying memory task | test loss, % of the baseline | 5.0 (paper: solved) | 99.0 (paper: at the baseline) |"
+        in text
+    )
     assert "| Denoise task | test loss, % of the baseline | failed |" in text
     assert "failed is one that ended without a result" in text
+    finished = sum((path / "result.json").exists() for path in runs.find(tmp_path / "results"))
+    assert f"{finished} of the {len(paper.grid())} runs of one seed are finished." in text
     assert "| C1 | GORU is the only gated unit" in text
     record.write(source, tmp_path / "results", readme)
     assert readme.read_text() == text

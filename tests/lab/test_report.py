@@ -17,8 +17,9 @@ import pytest
 
 from goru.lab import paper, report
 from goru.lab.errors import LabError
-from goru.lab.report import claims, costs, curves, record, tables
+from goru.lab.report import claims, costs, curves, page, record, sections, synthetic
 from goru.lab.report.records import load, spread
+from goru.lab.report.tables import Cell
 
 EURNNS = ("eurnn-real", "eurnn-complex")
 
@@ -239,7 +240,7 @@ def test_settings_of_ones_own_are_shown_but_not_judged(tmp_path: Path) -> None:
     assert (problems, [group.kind for group in groups]) == ([], ["own"])
     assert verdict(tmp_path / "runs", "C1").status == "not yet decided"
     assert costs.table(groups) is None
-    assert "the paper" not in tables.results(groups[0]).headings
+    assert "the paper" not in synthetic.results(groups[0]).headings
     with pytest.raises(LabError, match="no full-size runs to record"):
         record.write(tmp_path / "runs", tmp_path / "out")
 
@@ -302,8 +303,8 @@ def test_the_evidence_names_the_start_that_was_judged(tmp_path: Path) -> None:
     for model, curve in (("goru", SOLVED), ("goru-june2017", HALFWAY), ("gru", STUCK), ("lstm", STUCK)):
         write_run(tmp_path, "copying", model, curve)
     main, june = (v for v in claims.judge_all(load(tmp_path)[0]) if v.claim.name == "C1")
-    assert main.statements[0].evidence == "GORU at 5.0% of the baseline"
-    assert june.statements[0].evidence == "GORU (June 2017 start) at 50.0% of the baseline"
+    assert main.statements[0].evidence.startswith("GORU at 5.0% of the baseline;")
+    assert june.statements[0].evidence.startswith("GORU (June 2017 start) at 50.0% of the baseline;")
 
 
 def test_runs_that_have_just_begun_have_no_curve(tmp_path: Path) -> None:
@@ -318,7 +319,7 @@ def test_solved_at_is_of_runs_that_stayed_so(tmp_path: Path) -> None:
         write_run(tmp_path, "copying", "goru", curve, seed=seed)
     write_run(tmp_path, "copying", "gru", [2.0, 0.05, 1.0])
     (group,), _ = load(tmp_path)
-    table = tables.results(group)
+    table = synthetic.results(group)
     column = table.headings.index("solved at step")
     assert {row[0]: row[column] for row in table.rows} == {"GORU": "150 ± 71", "GRU": "never"}
 
@@ -446,11 +447,106 @@ def test_agreement_with_the_paper(tmp_path: Path) -> None:
         write_run(tmp_path, "copying", model, curve)
     write_run(tmp_path, "copying", "lstm", STUCK, finished=False)
     (group,), _ = load(tmp_path)
-    cells = {row[0]: row[3:5] for row in tables.results(group).rows}
+    cells = {row[0]: row[3:5] for row in synthetic.results(group).rows}
     assert cells["GORU"] == ("solved", "agrees")
     assert cells["GRU"] == ("at the baseline", "agrees")
     assert cells["EURNN (real)"] == ("solved", "differs")
     assert cells["LSTM"] == ("at the baseline", "not yet decided")
+
+
+def test_lowest_loss_needs_all_rivals(tmp_path: Path) -> None:
+    """As the claim does: with a model missing, the table says no more than the verdict."""
+    for model, curve in {"goru": SOLVED, "gru": STUCK, "lstm": STUCK, "eurnn-real": STUCK}.items():
+        write_run(tmp_path, "parenthesis", model, curve)
+    assert _beside(tmp_path) == ("lowest loss", "not yet decided")
+    write_run(tmp_path, "parenthesis", "eurnn-complex", STUCK)
+    assert _beside(tmp_path) == ("lowest loss", "agrees")
+
+
+def _beside(folder: Path) -> tuple[str, ...]:
+    (group,), _ = load(folder)
+    table = synthetic.results(group)
+    row = dict(zip(table.headings, table.rows[0], strict=True))
+    return row["the paper"], row["and here"]
+
+
+def test_a_number_that_is_not_final_is_marked(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru", HALFWAY, finished=False)
+    (group,), _ = load(tmp_path)
+    loss, share = synthetic.results(group).rows[0][1:3]
+    assert (loss, share) == ("0.5000", "50.0% so far")
+    assert isinstance(loss, Cell)
+    assert isinstance(share, Cell)
+    assert loss.tone == share.tone == "open"
+
+
+def test_the_evidence_tells_how_steady_the_end_was(tmp_path: Path) -> None:
+    for model in ("gru", "lstm"):
+        write_run(tmp_path, "copying", model, STUCK)
+    write_run(tmp_path, "copying", "goru", [2.0] + 25 * [0.05] + [0.5, 0.6, 0.05])
+    assert verdict(tmp_path, "C1").statements[0].evidence == (
+        "GORU at 5.0% of the baseline; below 10%: GORU in 18 of the last 20 evaluations"
+    )
+
+
+def test_one_seed_has_no_spread_and_says_so(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        for model in ("goru", "gru", "lstm", *EURNNS):
+            write_run(tmp_path, "parenthesis", model, SOLVED if model == "goru" else HALFWAY, seed=seed)
+        said = verdict(tmp_path, "C5").statements[1].text.endswith("(one seed: there is none)")
+        assert said == (seed == 0)
+
+
+def test_only_seeds_with_gates_are_counted(tmp_path: Path) -> None:
+    for model in ("goru", "gru"):
+        write_run(tmp_path, "parenthesis", model, SOLVED, figure=gate_figure(0.9, 0.2))
+        write_run(tmp_path, "parenthesis", model, SOLVED, seed=1)
+    assert verdict(tmp_path, "C6").note == "one seed"
+
+
+def test_settings_that_were_not_run_are_told(tmp_path: Path) -> None:
+    write_run(tmp_path, "denoise", "gru", SOLVED)
+    (section,) = sections.make(load(tmp_path)[0], [])
+    assert section.gaps == ["Settings not run: lr0.001."]
+    write_run(tmp_path, "denoise", "gru", SOLVED, variant="lr0.001")
+    (section,) = sections.make(load(tmp_path)[0], [])
+    assert section.gaps == []
+
+
+@pytest.mark.parametrize("beside", ["", "quick"])
+def test_what_the_paper_says_stands_beside_full_runs(beside: str, tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "gru", STUCK)
+    if beside:
+        write_run(tmp_path, "copying", "gru", STUCK, variant=beside)
+    groups, _ = load(tmp_path)
+    assert page.render(sections.make(groups, []), [], None, []).count('class="said"') == 1
+
+
+def test_layers_in_words(tmp_path: Path) -> None:
+    for model in ("goru-june2017", *EURNNS, "gru"):
+        write_run(tmp_path, "copying", model, STUCK)
+    (section,) = sections.make(load(tmp_path)[0], [])
+    assert dict(section.variants[0].layers) == {
+        "GORU (June 2017 start)": "128 units, tunable mesh, capacity 2, start: june2017",
+        "EURNN (real)": "512 units, tunable mesh, capacity 2, real, start: published",
+        "EURNN (complex)": "512 units, tunable mesh, capacity 2, complex, start: published",
+        "GRU": "100 units, start: published",
+    }
+
+
+def test_seeds_are_in_order(tmp_path: Path) -> None:
+    for seed in (10, 2, 0):
+        write_run(tmp_path, "copying", "gru", STUCK, seed=seed)
+    assert [run.config.seed for run in load(tmp_path)[0][0].records] == [0, 2, 10]
+
+
+RESULT = {
+    "step": 1,
+    "total_seconds": 1.0,
+    "parameters": 1,
+    "hidden_to_hidden_parameters": 1,
+    "final": {"test_loss": 1.0},
+}
 
 
 @pytest.mark.parametrize(
@@ -458,9 +554,12 @@ def test_agreement_with_the_paper(tmp_path: Path) -> None:
     [
         ("result.json", '{"final": {"test_loss": "0.1"}}'),
         ("result.json", "[]"),
+        ("result.json", json.dumps(RESULT | {"final": {"test_accuracy": 0.5}})),
+        ("result.json", json.dumps(RESULT | {"best_step": "7"})),
         ("metrics.jsonl", '{"step": 0, "seconds": "<b>"}\n'),
         ("metrics.jsonl", "7\n"),
         ("figure.json", '{"gate_share": [0.1], "noise": []}'),
+        ("figure.json", '{"gate_share_noise": 0.1}'),
         ("figure.json", '{"spectrum_truth": [[1.0]], "spectrum_prediction": [["x"]]}'),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -48,14 +49,15 @@ def rows(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def test_spent_and_missing(tmp_path: Path) -> None:
-    write_run(tmp_path, "copying", "goru", SOLVED)  # six seconds
+    write_run(tmp_path, "copying", "goru", SOLVED)  # 200 steps, six seconds
     one = paper.experiment("copying")
     found = rows(tmp_path)[one.title]
     missing = sum(10_000 * seconds for model, seconds in one.step_seconds.items() if model != "goru") / 3600
     assert found["runs finished"] == "1 of 6"
-    assert found["hours of running"] == "0.00"
-    assert found["still missing (estimate)"] == f"{missing:.1f}"
-    assert found["hours on 2 cores"] == f"{(missing + 6 / 3600) / 2:.1f}"
+    assert found["core hours by the clock"] == "0.00"
+    assert found["of which still missing"] == f"{missing:.1f}"
+    assert found["core hours"] == f"{missing + 200 * one.step_seconds['goru'] / 3600:.1f}"
+    assert found["hours on 2 cores"] == f"{(missing + 200 * one.step_seconds['goru'] / 3600) / 2:.1f}"
     everything = rows(tmp_path)["all"]
     assert everything["runs finished"] == f"1 of {len(paper.grid())}"
 
@@ -65,11 +67,21 @@ def test_a_run_counts_its_own_steps(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "copying", "goru", SOLVED)
     write_run(tmp_path / "b", "copying", "goru", [*SOLVED, 0.04], finished=False)
     per_step = costs.authors_step_seconds(paper.experiment("copying").config("goru"))
-    for folder, steps, spent in (("a", 200, 6.0), ("b", 300, 6.0)):
+    step = paper.experiment("copying").step_seconds["goru"]
+    for folder, steps in (("a", 200), ("b", 300)):
         (group,), _ = load(tmp_path / folder)
         cost = costs._cost(group.records[0].config, group.records[0])
         assert cost.authors == pytest.approx(steps * (per_step or 0))
-        assert (cost.spent, cost.left) == (spent, 0.0)
+        assert (cost.clock, cost.left) == (6.0, 0.0)
+        assert cost.work == pytest.approx(steps * step)
+
+
+def test_a_model_that_was_not_measured_counts_by_its_own_time(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru", SOLVED)
+    (group,), _ = load(tmp_path)
+    record = group.records[0]
+    cost = costs._cost(dataclasses.replace(record.config, model="mine"), record)
+    assert (cost.work, cost.left) == (pytest.approx(6.0), 0.0)
 
 
 def test_the_small_version_has_no_cost_table(tmp_path: Path) -> None:

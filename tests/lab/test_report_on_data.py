@@ -128,6 +128,9 @@ def test_parts_of_several_seeds_make_no_whole(tmp_path: Path) -> None:
     found = verdict(tmp_path, "C7")
     assert (found.status, found.note) == ("not yet decided", "6 of 10 folds of GORU finished")
     assert "| 70.0† (75.0) |" in summary.numbers(tmp_path)
+    assert row(tables(tmp_path)["shortest_path-paper"], "GORU")["runs"] == "6 of 10 folds"
+    (section,) = sections.make(load(tmp_path)[0], [])
+    assert section.variants[0].gaps[-1].startswith("Of 10 folds finished: GORU 6, ")
 
 
 def test_stories_by_task_with_both_means(tmp_path: Path) -> None:
@@ -203,6 +206,16 @@ def test_speech_with_its_spectrum(tmp_path: Path) -> None:
     assert (tmp_path / "report" / "speech-paper-spectrum.png").stat().st_size > 5000
     assert verdict(tmp_path, "C11").status == claims.REPRODUCED
     assert "spectrum" in (tmp_path / "report" / "report.md").read_text()
+
+
+def test_the_corpus_that_stands_in_is_told(tmp_path: Path) -> None:
+    for variant in ("paper", "timit"):
+        write_run(tmp_path, "speech", "goru", variant, {})
+    (section,) = sections.make(load(tmp_path)[0], [])
+    ours, theirs = section.variants
+    assert (ours.title, theirs.title) == ("the paper's setting but for task.data", "timit")
+    changed = [[path for path, _, other in variant.settings if other] for variant in (ours, theirs)]
+    assert changed == [["task.data"], []]
 
 
 def test_generated_data_carry_their_own_name(tmp_path: Path) -> None:

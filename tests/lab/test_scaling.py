@@ -20,7 +20,7 @@ from tests.lab.small import small
 def test_the_page_is_up_to_date() -> None:
     page = grid.PAGE.read_text()
     renewed = grid.renew(page, json.loads(grid.MEASURED.read_text()))
-    assert renewed == page, "run: python benchmarks/grid.py --page"
+    assert renewed == page, "run: python -m benchmarks.grid --page"
 
 
 def test_makespan() -> None:

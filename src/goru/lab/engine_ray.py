@@ -25,7 +25,7 @@ from goru.lab.engine import Job
 from goru.lab.errors import LabError, UsageError
 from goru.lab.runs import read_json
 
-INSTALL = 'pip install "goru[ray]"'
+INSTALL = 'pip install -c constraints.txt ".[ray]" in a checkout'
 ANSWER_SECONDS = 5.0
 """How long an address may take to answer."""
 FIT_SECONDS = 60.0

@@ -42,6 +42,8 @@ class Experiment:
     """
     steps_per_epoch: int = 0
     """Steps of one pass over the training set, where there is one."""
+    papers: dict[str, Any] = field(default_factory=dict)
+    """Settings that the paper has otherwise than all variants here, as they are there."""
     log_loss: bool = False
     """Whether the paper draws the loss on a logarithmic scale."""
     in_parts: bool = False
@@ -67,6 +69,11 @@ class Experiment:
     def run_seconds(self, config: RunConfig) -> float:
         """What a run takes with one thread, if it does not stop early."""
         return (config.steps or config.epochs * self.steps_per_epoch) * self.step_cost(config)
+
+    @property
+    def part_word(self) -> str:
+        """What the parts of its result are called: folds, tasks."""
+        return self.first_variant.rstrip("0123456789") + "s"
 
     @property
     def first_variant(self) -> str:

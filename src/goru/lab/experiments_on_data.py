@@ -192,6 +192,7 @@ EXPERIMENTS_ON_DATA = (
         models=EQUAL_MODELS,
         variants={"paper": {}},
         options={"timit": {"task.data": "timit"}},
+        papers={"task.data": "timit"},
         generated={"task.data": "generated"},
         quick={"task.utterances": 160, "epochs": 40, "patience": 0},
         quick_models=_QUICK_MODELS,

@@ -67,6 +67,8 @@ _MAIN_MODELS = ("goru", "eurnn-real", "eurnn-complex", "gru", "lstm")
 _SMALL = {"task.test_size": 256, "batch": 32, "eval_every": 50}
 """What the small versions of the synthetic tasks share."""
 
+_LENGTH = "The paper gives no number of iterations: ours is {:,}, without early stopping."
+
 _ALL_DECISIONS = (
     "RMSProp follows TensorFlow's rule: the mean square starts at one, epsilon 1e-10 is inside the root, "
     "no momentum, no gradient clipping.",
@@ -112,6 +114,7 @@ _EXPERIMENTS = (
             'the variant of the text ("each instance has a different location").',
             "Loss: cross-entropy over all T + 20 steps, baseline 10 ln 8 / (T + 20). "
             "Accuracy: the ten recalled symbols only, singly and as whole sequences.",
+            _LENGTH.format(10_000),
         ),
     ),
     Experiment(
@@ -147,6 +150,7 @@ _EXPERIMENTS = (
             "and the marker has a one-hot vector of its own (theirs is all zero).",
             "The paper's learning rate is 0.01, the code's 0.001: both are run.",
             "Loss and accuracy as in copying; `recall-loss-on` puts the loss on the last ten steps alone.",
+            _LENGTH.format(10_000),
         ),
     ),
     Experiment(
@@ -181,6 +185,7 @@ _EXPERIMENTS = (
             "20 bracket and 10 noise symbols, uniformly at random; counts stay between 0 and 10.",
             "Loss: mean cross-entropy over steps and kinds; baseline: entropy of the pooled labels.",
             "The gate figure shows the update gate, as the text says (the caption prints r).",
+            _LENGTH.format(5_000),
         ),
         log_loss=True,
     ),

@@ -270,4 +270,5 @@ def is_alive(path: Path) -> bool:
 
 def find(runs: Path) -> list[Path]:
     """Every run directory under `runs`, in order."""
-    return sorted(file.parent for file in runs.glob("*/*/*/seed*/config.json"))
+    found = (file.parent for file in runs.glob("*/*/*/seed*/config.json"))
+    return sorted(found, key=lambda path: (path.parent, len(path.name), path.name))  # seed 2 before seed 10

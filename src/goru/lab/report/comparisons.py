@@ -13,9 +13,9 @@ from statistics import fmean
 from goru.lab import paper, published
 from goru.lab.display import duration
 from goru.lab.report import stories
-from goru.lab.report.claims import BPC_MARGIN
-from goru.lab.report.records import Group, Record, Spread, complete_seeds, settled, spread
-from goru.lab.report.tables import Cell, Table, count, difference, progress, rate
+from goru.lab.report.records import Group, Record, Spread, complete_seeds, parts_done, settled, spread
+from goru.lab.report.rules import BPC_MARGIN
+from goru.lab.report.tables import CLOCK, Cell, Table, count, difference, measured_step, progress, rate
 
 _BRIEF = (
     *(
@@ -76,7 +76,8 @@ def _results(group: Group) -> Table:
         columns |= _PAPER[group.experiment]
         if group.experiment == "speech":
             columns |= _beside_goru(group)
-    columns |= {"runs": lambda _, records: _runs(group, records)} | _COSTS | _SIZES
+    columns |= {"runs": lambda _, records: _runs(group, records)} | _COSTS
+    columns |= {"ms a step": lambda _, records: measured_step(group, records)} | _SIZES
     rows = [
         (paper.title(model), *(cell(model, records) for cell in columns.values()))
         for model, records in group.models.items()
@@ -87,7 +88,7 @@ def _results(group: Group) -> Table:
     one = paper.EXPERIMENTS[group.experiment]
     title = f"{one.title}: {data_title(group)} ({group.variant})"
     notes = (_NOTES[_first(group).config.task.data_set or ""] if on_files(group) else "", one.matched)
-    note = " ".join(part for part in notes if part)
+    note = " ".join(part for part in (*notes, CLOCK) if part)
     return Table(group.name, title, group.variant, ("model", *columns), tuple(rows), _BRIEF, note)
 
 
@@ -128,7 +129,7 @@ _SIZES: dict[str, Maker] = {
     "hidden to hidden": _result("hidden_to_hidden_parameters"),
 }
 _COSTS: dict[str, Maker] = {
-    "steps": lambda _, records: progress(records) if len(records) == 1 else "",
+    "steps": lambda _, records: progress(settled(records)) if len(records) == 1 or complete_seeds(records) else "",
     "best step": lambda _, records: (
         f"{fmean(record.result.get('best_step', record.step) for record in records if record.result):.0f}"
         if any(record.result for record in records)
@@ -144,11 +145,9 @@ def _runs(group: Group, records: list[Record]) -> str:
     one = paper.EXPERIMENTS[group.experiment]
     if not one.in_parts or group.kind:
         return count(records)
-    parts = {record.config.variant for record in records if record.finished}
-    word = one.first_variant.rstrip("0123456789") + "s"
-    seeds = {record.config.seed for record in records}
+    seeds = complete_seeds(records)
     more = f", {len(seeds)} seeds" if len(seeds) > 1 else ""
-    return f"{len(parts)} of {len(one.variants)} {word}{more}"
+    return f"{parts_done(records)} of {len(one.variants)} {one.part_word}{more}"
 
 
 _COLUMNS: dict[str, dict[str, Maker]] = {

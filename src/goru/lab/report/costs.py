@@ -1,8 +1,9 @@
-"""What the whole reproduction costs on the machine of the runs, and what it would cost with the authors' code.
+"""What the whole reproduction costs on the reference machine, and what it would cost with the authors' code.
 
-Ours is the time by the clock that the runs have worked, on one core each that they may have shared with other
-work, and for what is still missing an estimate: the processor's time for a step as measured by `goru bench`, for as
-many steps as a run may take (some will stop earlier). Theirs is an extrapolation from the step times in
+The reference machine has two cores (AMD EPYC, AVX2). Ours is the processor's time for a training step with one
+thread, as measured by `goru bench`, times the steps that a run has taken; for one that is missing, those that it may
+take (some will stop earlier). Beside it the time by the clock that the runs have really worked, evaluations
+included, on cores that they shared with other work. Theirs is an extrapolation from the step times in
 `published`, of another machine with two cores (AVX-512): milliseconds for one time step = a + b x batch x units x
 mesh layers, a and b by least squares, one pair for each cell. Three GORU shapes are known, and the law meets each
 within one percent; for EURNN there are just two, so nothing checks it. It counts the layer alone: head, optimiser
@@ -36,11 +37,12 @@ TIME_STEPS = {"shortest_path": 80.0, "speech": 222.9}
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that one run has taken, will still take (estimate), and would take the authors' code."""
+    """Seconds of one run: as its steps were measured, what of that is missing, by the clock so far, the authors'."""
 
     finished: bool
-    spent: float
+    work: float
     left: float
+    clock: float
     authors: float | None
 
 
@@ -80,13 +82,15 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
     one = paper.EXPERIMENTS[config.experiment]
     all_steps = record.last_step if record else config.steps or config.epochs * one.steps_per_epoch
     steps = record.step if record and record.finished else all_steps
-    spent = record.seconds * config.threads if record else 0.0
-    missing = steps - (record.step if record else 0)
+    done = record.step if record else 0
+    clock = record.seconds * config.threads if record else 0.0
+    step = one.step_cost(config) or (clock / done if done else 0.0)  # of a model that was not measured: its own time
     theirs = authors_step_seconds(config)
     return Cost(
         record is not None and record.finished,
-        spent,
-        missing * one.step_cost(config),
+        steps * step,
+        (steps - done) * step,
+        clock,
         None if theirs is None else steps * theirs,
     )
 
@@ -115,28 +119,30 @@ def table(groups: list[Group]) -> Table | None:
     headings = (
         "experiment",
         "runs finished",
-        "hours of running",
-        "still missing (estimate)",
+        "core hours",
+        "of which still missing",
         f"hours on {CORES} cores",
         "of which GORU and EURNN",
         "the authors' code (extrapolation)",
         "times as long",
+        "core hours by the clock",
     )
 
     def row(name: str, some: list[Cost]) -> tuple[str, ...]:
-        spent, left = sum(c.spent for c in some), sum(c.left for c in some)
+        work, left = sum(c.work for c in some), sum(c.left for c in some)
         comparable = [c for c in some if c.authors is not None]
-        ours = sum(c.spent + c.left for c in comparable) / CORES
+        ours = sum(c.work for c in comparable) / CORES
         theirs = sum(c.authors or 0.0 for c in comparable)
         return (
             name,
             f"{sum(c.finished for c in some)} of {len(some)}",
-            _hours(spent),
+            _hours(work),
             _hours(left) if left else "",
-            _hours((spent + left) / CORES),
+            _hours(work / CORES),
             _hours(ours),
             _hours(theirs),
             f"{theirs / ours:.1f}" if ours else "",
+            _hours(sum(c.clock for c in some)),
         )
 
     rows = [row(paper.EXPERIMENTS[name].title, some) for name, some in costs.items()]

@@ -11,16 +11,16 @@ import numpy as np
 from goru.lab import paper
 from goru.lab.report.records import Curve, Group, Record
 
-# Distinct also for colour-blind readers (Okabe and Ito), by day and by night; a model has one colour everywhere, and
-# a pattern of dashes where it is a variant of another.
+# Distinct also for colour-blind readers, by day and by night (Okabe and Ito, the two lightest darker); a model has one
+# colour everywhere, and a pattern of dashes where it is a variant of another.
 COLOURS = {
     "goru": "#d55e00",
-    "goru-june2017": "#e69f00",
-    "eurnn-real": "#56b4e9",
+    "goru-june2017": "#bd8300",
+    "eurnn-real": "#3a99d1",
     "eurnn-complex": "#0072b2",
     "gru": "#009e73",
     "lstm": "#cc79a7",
-    "goru-no-reset": "#e69f00",
+    "goru-no-reset": "#bd8300",
     "goru-no-update": "#8c8c8c",
 }
 OTHER_COLOUR = "#8c8c8c"

@@ -63,8 +63,8 @@ def losses(group: Group, along: str = "steps") -> Figure:
         axes = canvas.subplots()
         _draw_losses(axes, group, along)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        suffix = "" if along == "steps" else "-time"
-        drawn = _finish(f"{group.name}{suffix}", curves.figure_title(group), canvas)
+        suffix, axis = ("", "") if along == "steps" else ("-time", ", against minutes")
+        drawn = _finish(f"{group.name}{suffix}", f"{curves.figure_title(group)}{axis}", canvas)
         return dataclasses.replace(drawn, note=curves.reading(group))
 
 

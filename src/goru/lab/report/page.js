@@ -300,7 +300,7 @@
     svg.setAttribute("role", "img");
     svg.setAttribute("aria-label", `Share of update-gate units above ${data.threshold} over ${last + 1} time steps; grey: noise in the input`);
     const slider = element("input", { class: "time", type: "range", min: 0, max: last, step: 1, value: 0, "aria-label": "Time step" });
-    const readout = element("p", { class: "readout", "aria-live": "polite" });
+    const readout = element("p", { class: "readout" }); // the slider says the same to a screen reader
     let px = null, at = 0;
 
     function render() {
@@ -311,7 +311,11 @@
       px = (t) => margin.left + t * wide;
       data.series.forEach((s, k) => {
         const top = margin.top + k * (high + gap);
-        data.noise.forEach((noise, t) => noise && draw(svg, "rect", { class: "noise", x: px(t), y: top, width: wide, height: high }));
+        data.noise.forEach((noise, t) => {
+          if (!noise) return;
+          draw(svg, "rect", { class: "noise", x: px(t), y: top, width: wide, height: high });
+          draw(svg, "rect", { class: "noise-mark", x: px(t), y: top + high, width: wide, height: 3 });
+        });
         draw(svg, "text", { x: margin.left, y: top - 6 }, s.name);
         for (const y of [0, 0.5, 1]) {
           draw(svg, "line", { class: "grid", x1: margin.left, x2: width - margin.right, y1: top + high * (1 - y), y2: top + high * (1 - y) });

@@ -181,6 +181,12 @@ def complete_seeds(records: Sequence[Record]) -> set[int]:
     return {seed for seed, parts in done.items() if len(parts) == (len(one.variants) if one.in_parts else 1)}
 
 
+def parts_done(records: Sequence[Record]) -> int:
+    """How many parts of an experiment the seed has finished that has most."""
+    done = [record.config.seed for record in records if record.finished]
+    return max((done.count(seed) for seed in done), default=0)
+
+
 def seed_means(records: Sequence[Record], score: str, parts: int) -> list[float]:
     """Of an experiment in parts (folds, tasks): for each seed that has finished them all, the mean of a score."""
     by_seed: dict[int, dict[str, float]] = {}
@@ -229,18 +235,17 @@ def group_variant(config: RunConfig) -> str:
     return (kind or "paper") if one.in_parts and setting in one.variants else config.variant
 
 
-def _order(key: tuple[str, str]) -> tuple[float, bool, bool, str]:
+def _order(key: tuple[str, str]) -> tuple[int, bool, bool, str]:
     """As in the paper; its own setting first, the small version and generated data last."""
     experiment, variant = key
-    position = list(paper.EXPERIMENTS).index(experiment) if experiment in paper.EXPERIMENTS else math.inf
-    return position, variant != "paper", bool(paper.split_variant(variant)[0]), variant
+    return list(paper.EXPERIMENTS).index(experiment), variant != "paper", bool(paper.split_variant(variant)[0]), variant
 
 
 def read(path: Path) -> Record | None:
     """The run in a directory; None when it has not begun, LabError when its files are of another form."""
     config = runs.read_config(path)
     metrics = runs.read_metrics(path)
-    if config is None or not metrics or config.experiment not in paper.EXPERIMENTS:
+    if config is None or not metrics:
         return None
     _check_metrics(path / "metrics.jsonl", metrics)
     result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
@@ -283,17 +288,21 @@ def _check_result(file: Path, result: Any) -> None:
     final = result.get("final")
     if not isinstance(final, dict) or not final or not all(map(_is_number, final.values())):
         raise LabError(f"{file} should have the final scores as an object of numbers.")
+    if "test_loss" not in final:
+        raise LabError(f"{file} should have test_loss among the final scores.")
+    if not all(_is_number(result.get(name, 0)) for name in ("best_step", "finished_time")):
+        raise LabError(f"{file} should have numbers as best_step and finished_time.")
 
 
 def _check_figure(file: Path, figure: Any) -> None:
     if not isinstance(figure, dict):
         raise LabError(f"{file} should be an object.")
-    if "gate_share" in figure:
-        shares, noise = figure["gate_share"], figure.get("noise")
-        rows = isinstance(shares, list) and isinstance(noise, list) and len(shares) == len(noise) > 0
+    if "gate_share" in figure or "gate_share_noise" in figure:
+        shares, noise = figure.get("gate_share"), figure.get("noise")
+        rows = shares if isinstance(shares, list) and isinstance(noise, list) and len(shares) == len(noise) else []
         means = [figure.get(name) for name in ("gate_threshold", "gate_share_brackets")]
         on_noise = figure.get("gate_share_noise")  # None for a sequence without noise
-        if not rows or not all(map(_is_number, [*shares, *means, 0 if on_noise is None else on_noise])):
+        if not rows or not all(map(_is_number, [*rows, *means, 0 if on_noise is None else on_noise])):
             raise LabError(f"{file} should have gate_share and noise of one length, and their means.")
     if "spectrum_truth" in figure:
         frames = [figure["spectrum_truth"], figure.get("spectrum_prediction")]

@@ -10,10 +10,10 @@ from goru.lab import paper
 from goru.lab.config import flat
 from goru.lab.display import duration
 from goru.lab.experiment import Experiment
-from goru.lab.report import comparisons, curves, figures, tables
+from goru.lab.report import comparisons, curves, figures, synthetic
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
-from goru.lab.report.records import Group, Record
+from goru.lab.report.records import Group, Record, parts_done
 from goru.lab.report.tables import Table
 
 _PATIENCE = 8
@@ -34,7 +34,9 @@ class Variant:
     def title(self) -> str:
         kinds = {"quick": "small version", "generated": "generated data"}
         kind, setting = paper.split_variant(self.group.variant)
-        own = {"paper": "" if kind else "the paper's setting"}.get(setting, setting)
+        others = paper.EXPERIMENTS[self.group.experiment].papers
+        plain = "the paper's setting" + (f" but for {', '.join(others)}" if others else "")
+        own = {"paper": "" if kind else plain}.get(setting, setting)
         return ", ".join(part for part in (kinds.get(kind, ""), own) if part)
 
     @property
@@ -44,7 +46,7 @@ class Variant:
     @cached_property
     def tables(self) -> list[Table]:
         compared = comparisons.has_comparison(self.group)
-        return comparisons.tables(self.group) if compared else [tables.results(self.group)]
+        return comparisons.tables(self.group) if compared else [synthetic.results(self.group)]
 
     @cached_property
     def curve(self) -> Figure | None:
@@ -75,8 +77,8 @@ class Variant:
     def interactive(self) -> dict[str, Any]:
         """What the page draws itself, by the name of the figure that it replaces."""
         found = {self.curve.name: curves.losses_for_page(self.group)} if self.curve else {}
-        if self.gates is not None:
-            found[self.gates.name] = curves.gates_for_page(self.group) or {}
+        if self.gates is not None and (gates := curves.gates_for_page(self.group)):
+            found[self.gates.name] = gates
         return found
 
     @property
@@ -93,11 +95,10 @@ class Variant:
         if absent:
             told.append(f"Not run: {', '.join(absent)}.")
         if one.in_parts and not group.kind:
-            parts = {m: len({r.config.variant for r in group.finished(m)}) for m in group.models}
-            word = one.first_variant.rstrip("0123456789") + "s"
+            parts = {m: parts_done(records) for m, records in group.models.items()}
             if min(parts.values()) < len(one.variants):
                 counts = ", ".join(f"{paper.title(m)} {count}" for m, count in parts.items())
-                told.append(f"Of {len(one.variants)} {word} finished: {counts}.")
+                told.append(f"Of {len(one.variants)} {one.part_word} finished: {counts}.")
         unfinished = [record for record in group.records if not record.finished]
         for record in unfinished[:_PATIENCE]:
             why = f": {record.message}" if record.message else ""
@@ -109,11 +110,12 @@ class Variant:
     @property
     def settings(self) -> list[tuple[str, str, bool]]:
         """The settings that all models share, and whether each differs from the paper's."""
-        base = flat(paper.EXPERIMENTS[self.group.experiment].settings)
-        apart = ("experiment", "variant", "model", "seed")
-        parts = paper.EXPERIMENTS[self.group.experiment].in_parts
+        one = paper.EXPERIMENTS[self.group.experiment]
+        base = flat(one.settings) | one.papers
+        apart = {"experiment", "variant", "model", "seed"}
+        apart |= {path for changes in one.variants.values() for path in changes} if one.in_parts else set()
         return [
-            (path, str(value), value != base.get(path) and not (parts and path in ("task.number", "task.fold")))
+            (path, str(value), value != base.get(path))
             for path, value in flat(self.group.records[0].config).items()
             if path not in apart and not path.startswith("layer.")
         ]
@@ -127,7 +129,11 @@ class Variant:
             words = [f"{layer.hidden_size} units"]
             if layer.cell in ("goru", "eurnn"):
                 capacity = f", capacity {layer.capacity or 2}" if layer.mesh == "tunable" else ""
-                words += [f"{layer.mesh} mesh{capacity}", f"start: {layer.init}"]
+                words += [f"{layer.mesh} mesh{capacity}"]
+            if layer.cell == "eurnn":
+                words += ["complex" if layer.complex else "real"]
+            words += [f"without {gate} gate" for gate in ("reset", "update") if not getattr(layer, f"{gate}_gate")]
+            words += [f"start: {layer.init}"]
             told.append((paper.title(model), ", ".join(words)))
         return told
 
@@ -148,7 +154,15 @@ class Section:
     def side_by_side(self) -> Table | None:
         if self.experiment.in_parts or any(comparisons.has_comparison(v.group) for v in self.variants):
             return None
-        return tables.side_by_side([v.group for v in self.variants if not v.group.kind])
+        return synthetic.side_by_side([v.group for v in self.variants if not v.group.kind])
+
+    @property
+    def gaps(self) -> list[str]:
+        """The settings of the paper that were not run at all, where others were."""
+        full = [variant.group for variant in self.variants if not variant.group.kind]
+        absent = [name for name in self.experiment.variants if name not in {group.variant for group in full}]
+        missing = full and absent and not self.experiment.in_parts
+        return [f"Settings not run: {', '.join(absent)}."] if missing else []
 
     @property
     def decisions(self) -> tuple[str, ...]:

@@ -84,16 +84,35 @@ def _headline(groups: list[Group]) -> str:
         (_title(group), _MEASURES[group.experiment][0], *(_number(group, model) for model in models))
         for group in groups
     ]
-    finished = sum(record.finished for group in groups for record in group.records)
-    count = sum(len(group.records) for group in groups)
     note = (
-        f"In brackets: the paper. {finished} of {count} recorded runs are finished"
+        "In brackets: the paper"
         + (f"; {_PARTLY} marks a mean over some of the parts" if _PARTLY in str(rows) else "")
         + ("; … is a training that has not ended" if "…" in str(rows) else "")
         + ("; failed is one that ended without a result" if any(_FAILED in row for row in rows) else "")
-        + f".{_about_speech(groups)}\n"
+        + f". {_done(groups)}{_about_speech(groups)}\n"
     )
-    return f"{tables.markdown_rows(('experiment', 'measure', *map(paper.title, models)), rows)}\n{note}"
+    table = tables.markdown_rows(("experiment", "measure", *map(paper.title, models)), rows)
+    return "\n".join([note, table, *_apart(groups)])
+
+
+def _done(groups: list[Group]) -> str:
+    """How much of the first seed of everything is finished, and how many runs there are beyond it."""
+    finished = {record.config.directory(Path()) for group in groups for record in group.records if record.finished}
+    first = {config.directory(Path()) for config in paper.grid()}
+    more = len(finished - first)
+    told = f"{len(finished & first)} of the {len(first)} runs of one seed are finished"
+    return told + (f", and {more} beyond them." if more else ".")
+
+
+def _apart(groups: list[Group]) -> list[str]:
+    """The models without a column, in words."""
+    told = [
+        f"{_title(group)}, {paper.title(model)}: {_number(group, model)}."
+        for group in groups
+        for model in _APART
+        if model in group.models
+    ]
+    return [" ".join(told) + "\n"] if told else []
 
 
 def _about_speech(groups: list[Group]) -> str:
@@ -104,8 +123,9 @@ def _about_speech(groups: list[Group]) -> str:
 
 
 def _title(group: Group) -> str:
-    title = paper.EXPERIMENTS[group.experiment].title
-    return title if group.variant == "paper" else f"{title} ({group.variant})"
+    data = comparisons.data_title(group)
+    title = paper.EXPERIMENTS[group.experiment].title + (f" ({data})" if data else "")
+    return title if group.variant == "paper" else f"{title}, {group.variant}"
 
 
 def _number(group: Group, model: str) -> str:
@@ -129,14 +149,15 @@ def _number(group: Group, model: str) -> str:
         return ""
     parts = len(one.variants) if one.in_parts else 1
     seeds = spread([scale * mean for mean in seed_means(group.models[model], score, parts)] or [value])
-    deviation = f" ± {seeds.deviation:.{digits}f}" if seeds.count > 1 else ""
+    deviation = f" ± {seeds.deviation:.{digits}f}, {seeds.count} seeds" if seeds.count > 1 else ""
     mark = "" if complete_seeds(group.models[model]) else _PARTLY
     return f"{value:.{digits}f}{deviation}{mark}{f' ({theirs})' if theirs else ''}"
 
 
 def _published(experiment: str, row: str) -> str:
     if experiment in published.LEVELS:
-        return published.LEVELS[experiment].get(row, "")
+        level = published.LEVELS[experiment].get(row, "")
+        return f"paper: {level}" if level else ""  # beside a number of ours a bare word would look like our verdict
     values = {
         "shortest_path": {name: mean for name, (mean, _) in published.SHORTEST_PATH.items()},
         "babi": {},
@@ -192,6 +213,5 @@ def _seeds(group: Group, model: str) -> str:
     seeds = sorted({record.config.seed for record in group.models[model]})
     if not one.in_parts:
         return ", ".join(map(str, seeds))
-    word = one.first_variant.rstrip("0123456789") + "s"
     counts = {seed: sum(r.config.seed == seed for r in group.models[model]) for seed in seeds}
-    return ", ".join(f"{seed} ({count} of {len(one.variants)} {word})" for seed, count in counts.items())
+    return ", ".join(f"{seed} ({count} of {len(one.variants)} {one.part_word})" for seed, count in counts.items())

@@ -59,6 +59,7 @@ def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems:
         parts.append(f"## {section.experiment.title}\n\n{section.experiment.summary}\n")
         if section.side_by_side:
             parts.append(tables.markdown(section.side_by_side))
+        parts += [f"- {gap}\n" for gap in section.gaps]
         for variant in section.variants:
             parts += [tables.markdown(table) for table in variant.tables]
             if variant.gaps:

@@ -1,0 +1,72 @@
+"""What the README says of speed and memory, from the last measurement that was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .tables import Rows, cell, fill, table
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+MEASURED = ROOT / "benchmarks" / "speed.json"
+
+
+def renew(text: str, measured: dict[str, Any]) -> str:
+    """The README with its numbers of speed and memory as measured."""
+    return fill(text, {"speed": _text(measured)})
+
+
+def _text(measured: dict[str, Any]) -> str:
+    sections, threads = measured["sections"], measured["threads"]
+    training = sections[f"training, {threads[0]} threads"]
+    where = f"{measured['processor']}, torch {measured['torch'].partition('+')[0]}"
+    parts = [
+        f"Forward and backward of one layer in milliseconds, float32, {_threads(threads[0])} of an {where};\n"
+        "medians of interleaved rounds in one run. The floor is for scale: the recurrent matrix products of a GRU's\n"
+        "training step alone, called step by step in torch.\n",
+        table(_speed(training)),
+        "",
+    ]
+    parts += [
+        f"With {_threads(other)}, on the geometric mean: {_factors(sections[f'training, {other} threads'][-1])}.\n"
+        for other in threads[1:]
+    ]
+    return "\n".join([*parts, _memory(sections, threads[0]), _streaming(sections, threads[0])])
+
+
+def _threads(count: int) -> str:
+    return f"{count} threads" if count > 1 else "one thread"
+
+
+def _speed(rows: Rows) -> Rows:
+    names = {"nn.GRU": "nn.GRU", "nn.LSTM": "nn.LSTM", "manual": "GORU, pure torch", "native": "GORU, native"}
+    return [
+        {
+            "steps, batch, input, hidden": row["T, B, I, H"],
+            **{title: row.get(name) for name, title in names.items()},
+            "floor": row.get("3x GEMM"),
+            "faster than nn.GRU": f"{row['vs GRU']:.1f}x",
+            "than nn.LSTM": f"{row['vs LSTM']:.1f}x",
+        }
+        for row in rows
+    ]
+
+
+def _factors(mean: dict[str, Any]) -> str:
+    return f"{mean['vs GRU']:.1f} times as fast as nn.GRU, {mean['vs LSTM']:.1f} times as fast as nn.LSTM"
+
+
+def _memory(sections: dict[str, Rows], threads: int) -> str:
+    row = sections[f"memory, {threads} threads"][0]
+    names = {"nn.GRU": "nn.GRU", "nn.LSTM": "nn.LSTM", "manual": "pure torch", "native": "native"}
+    told = ", ".join(f"{title} {row[f'{name} from start']:.0f} MB" for name, title in names.items())
+    return f"Peak memory of a training step at the copying shape, above the level before the layer existed:\n{told}."
+
+
+def _streaming(sections: dict[str, Rows], threads: int) -> str:
+    times = {row["cell"]: row["us"] for row in sections[f"streaming, {threads} threads"]}
+    return (
+        f"One step at a time, batch 1, without gradients: `GORUCell` takes {cell(times['GORUCell native'])} us,"
+        f" `nn.GRUCell` {cell(times['nn.GRUCell'])}."
+    )
