@@ -2,7 +2,8 @@
 
 The reference machine has two cores (AMD EPYC, AVX2). Ours is the processor's time for a training step with one
 thread, as measured by `goru bench`, times the steps that a run has taken; for one that is missing, those that it may
-take (some will stop earlier). Beside it the time by the clock that the runs have really worked, evaluations
+take (some will stop earlier). Of the stories the first task was measured, the others are estimated from it by the
+length of their sequences. Beside it the time by the clock that the runs have really worked, evaluations
 included, on cores that they shared with other work. Theirs is an extrapolation from the step times in
 `published`, of another machine with two cores (AVX-512): milliseconds for one time step = a + b x batch x units x
 mesh layers, a and b by least squares, one pair for each cell. Three GORU shapes are known, and the law meets each
