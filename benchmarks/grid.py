@@ -25,11 +25,12 @@ from typing import Any
 
 import torch
 
-from goru.lab import environment, paper
-from goru.lab.config import RunConfig, override
-from goru.lab.engine import Job, plan, run_locally
-from goru.lab.engine_ray import Cluster, run_on_ray
-from goru.lab.runs import read_json, read_metrics
+from goru.lab import paper
+from goru.lab.engines.local import Job, plan, run_locally
+from goru.lab.engines.ray import Cluster, run_on_ray
+from goru.lab.training import environment
+from goru.lab.training.config import RunConfig, override
+from goru.lab.training.run_directory import read_json, read_metrics
 
 from .tables import Rows, fill, table
 
@@ -161,7 +162,7 @@ def folder_calls(folder: Path) -> Rows:
 
 def checkpoint_bytes(folder: Path) -> Rows:
     """Bytes of a checkpoint: the paper's models at their sizes, after two steps."""
-    from goru.lab.train import train
+    from goru.lab.training.loop import train
 
     rows = []
     for experiment, model in (("copying", "goru"), ("copying", "eurnn-complex"), ("penn_treebank", "goru")):

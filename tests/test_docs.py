@@ -193,8 +193,8 @@ def test_files_of_the_project_that_are_named_exist() -> None:
 
 
 def test_every_file_and_field_of_a_run_is_described(tmp_path: Path) -> None:
-    from goru.lab import runs
-    from goru.lab.train import train
+    from goru.lab.training import run_directory as runs
+    from goru.lab.training.loop import train
 
     from .lab.small import small
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import datasets
+from goru.lab import data as datasets
 
 
 def needs(*names: str) -> pytest.MarkDecorator:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from goru.lab import paper
-from goru.lab.config import RunConfig, override
-from goru.lab.runs import read_json, read_metrics
+from goru.lab.training.config import RunConfig, override
+from goru.lab.training.run_directory import read_json, read_metrics
 
 SMALL: dict[str, dict[str, Any]] = {
     "copying": {"task.delay": 8, "task.recall": 3, "task.test_size": 16},

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goru.lab.datasets import speechocean
-from goru.lab.generated import voices
-from goru.lab.readers import utterances
+from goru.lab.data import speechocean
+from goru.lab.data.generated import voices
+from goru.lab.data.readers import utterances
 
 SIZES = {"test": 4, "valid": 3, "train": 6}
 

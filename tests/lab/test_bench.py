@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from goru.lab import paper
-from goru.lab.bench import time_step
-from goru.lab.config import override
+from goru.lab.training.bench import time_step
+from goru.lab.training.config import override
 
 FEW = {"penn_treebank": {"task.characters": 100_000}, "speech": {"task.utterances": 120}}
 """Less data, in batches of the same size as the paper's."""

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import paper, runs
+from goru.lab import paper
 from goru.lab.cli import VERBS, main
-from goru.lab.config import override
-from goru.lab.runs import read_config
-from goru.lab.train import train
+from goru.lab.training import run_directory as runs
+from goru.lab.training.config import override
+from goru.lab.training.loop import train
+from goru.lab.training.run_directory import read_config
 from tests.lab.small import goru, outcome, save, small
 
 TINY = [
@@ -210,7 +211,7 @@ def test_reproduce_runs_a_grid_and_writes_the_report(tmp_path: Path, monkeypatch
     assert "GRU" in page
     assert "LSTM" in page
     before = outcome(shrunk[1].directory(Path("runs")))
-    monkeypatch.setattr("goru.lab.engine.Worker", None)  # nothing may be started
+    monkeypatch.setattr("goru.lab.engines.local.Worker", None)  # nothing may be started
     assert main(["reproduce", "copying", "--runs", "runs"]) == 0
     assert outcome(shrunk[1].directory(Path("runs"))) == before
 
@@ -243,7 +244,7 @@ def test_reproduce_shows_experiments_in_parts(
     for config in shrunk:
         train(config, Path("runs"))
     monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: shrunk)
-    monkeypatch.setattr("goru.lab.experiment.Experiment.other_settings", lambda *_: "")  # though they are smaller
+    monkeypatch.setattr("goru.lab.paper.experiment.Experiment.other_settings", lambda *_: "")  # though they are smaller
     assert main(["reproduce", "shortest_path", "--runs", "runs", "--data", "generated"]) == 0
     text = capsys.readouterr().out
     assert "whole sequences %" in text

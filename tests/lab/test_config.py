@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from goru.lab import paper
-from goru.lab.config import RunConfig, flat, from_json, override, variant_name
 from goru.lab.errors import LabError, UsageError, nearest
+from goru.lab.training.config import RunConfig, flat, from_json, override, variant_name
 from tests.lab.small import small
 
 SYNTHETIC = ("copying", "denoise", "parenthesis")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import data_commands, paper
+from goru.lab import paper
+from goru.lab.cli import data as data_commands
 from goru.lab.cli import main
-from goru.lab.config import override
-from goru.lab.datasets import store
+from goru.lab.data import store
+from goru.lab.training.config import override
 from tests.lab.real_data import needs
 
 

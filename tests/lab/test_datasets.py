@@ -22,10 +22,10 @@ from typing import ClassVar
 
 import pytest
 
-from goru.lab import datasets
-from goru.lab.datasets import archives, catalogue, download, penn_characters, speechocean, store, workplace
-from goru.lab.datasets.archives import DataDamagedError, read_gzip, read_members
-from goru.lab.datasets.catalogue import DataSet, Download, Part, Source
+from goru.lab import data as datasets
+from goru.lab.data import archives, catalogue, download, penn_characters, speechocean, store, workplace
+from goru.lab.data.archives import DataDamagedError, read_gzip, read_members
+from goru.lab.data.catalogue import DataSet, Download, Part, Source
 from goru.lab.errors import LabError, UsageError
 from tests.lab.attempts import attempt
 from tests.lab.real_data import needs
@@ -470,9 +470,9 @@ class TestWorkplaces:
 
     KILLED_FETCH = """
 import sys
-from goru.lab import data_commands
+from goru.lab.cli import data as data_commands
 from goru.lab.cli import main
-from goru.lab.datasets.catalogue import DATASETS, Download, Source
+from goru.lab.data.catalogue import DATASETS, Download, Source
 from tests.lab.test_datasets import letters
 DATASETS["letters"] = letters(Source((Download("letters.tar.gz", (sys.argv[1],), 10**6),)))
 sys.exit(main(["data", "fetch", "letters"]))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import runs
 from goru.lab.errors import LabError
-from goru.lab.train import train
+from goru.lab.training import run_directory as runs
+from goru.lab.training.loop import train
 from tests.lab.small import outcome, small
 
 CONFIG = small("copying", "gru", steps=400)

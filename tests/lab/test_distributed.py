@@ -19,13 +19,13 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from goru.lab import runs
 from goru.lab.cli import main
-from goru.lab.config import RunConfig
-from goru.lab.distributed import ALONE, Group
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
-from goru.lab.runs import hold, read_metrics
-from goru.lab.train import Training, train
+from goru.lab.training import run_directory as runs
+from goru.lab.training.config import RunConfig
+from goru.lab.training.distributed import ALONE, Group
+from goru.lab.training.loop import Training, train
+from goru.lab.training.run_directory import hold, read_metrics
 from tests.lab.small import SMALL, outcome, save, small
 from tests.lab.test_kills import BIG, PROCESSES, wait_for
 

@@ -15,16 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import paper, runs
-from goru.lab.config import RunConfig
+from goru.lab import paper
 from goru.lab.errors import RunBusyError, RunInterruptedError
-from goru.lab.runs import hold, read_metrics
-from goru.lab.train import train
+from goru.lab.training import run_directory as runs
+from goru.lab.training.config import RunConfig
+from goru.lab.training.loop import train
+from goru.lab.training.run_directory import hold, read_metrics
 from tests.lab.small import SMALL, goru, outcome, save, small
 
 # Children are forked from a process that has imported torch and done nothing else.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["goru.lab.train"])
+PROCESSES.set_forkserver_preload(["goru.lab.training.loop"])
 
 BIG = {"layer.hidden_size": 64, "batch": 64}
 """Changes that make a run last for seconds."""
@@ -186,7 +187,7 @@ def test_control_c_on_one_run(tmp_path: Path) -> None:
 
 def test_a_grid_goes_on_when_a_run_fails(tmp_path: Path) -> None:
     """One run damaged, one busy, one killed from outside: the others end, and each tells what befell it."""
-    from goru.lab import engine
+    from goru.lab.engines import local as engine
 
     damaged, busy, good, victim = (
         small("copying", "gru", steps=20, seed=0),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from goru.lab.config import RunConfig, override
 from goru.lab.errors import LabError
-from goru.lab.longer import begin_from
-from goru.lab.runs import read_json
-from goru.lab.train import train
+from goru.lab.training.config import RunConfig, override
+from goru.lab.training.extend import begin_from
+from goru.lab.training.loop import train
+from goru.lab.training.run_directory import read_json
 from tests.lab.small import goru, outcome, save, small
 
 EPOCHS = {"steps": 0, "epochs": 4, "eval_every": 0}

@@ -10,7 +10,7 @@ import pytest
 
 FAULTS = """
 import resource, torch
-from goru.lab.memory import keep_memory
+from goru.lab.training.memory import keep_memory
 assert keep_memory()
 def step():
     return sum(torch.ones(10_000_000 + 4096 * k).sum().item() for k in range(3))

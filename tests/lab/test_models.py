@@ -11,8 +11,8 @@ from torch import nn
 
 import goru
 from goru.lab import paper
-from goru.lab.config import LayerConfig
-from goru.lab.models import StepTagger, count_parameters, make_layer, one_hot, update_gates
+from goru.lab.networks import StepTagger, count_parameters, make_layer, one_hot, update_gates
+from goru.lab.training.config import LayerConfig
 
 
 def tagger(layer: LayerConfig, symbols: int = 10, outputs: int = 9) -> StepTagger:

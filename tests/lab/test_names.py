@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import paper, runs
+from goru.lab import paper
 from goru.lab.cli import main
-from goru.lab.config import RunConfig, check_used, override
 from goru.lab.errors import LabError, UsageError
-from goru.lab.runs import read_config
-from goru.lab.train import train
+from goru.lab.training import run_directory as runs
+from goru.lab.training.config import RunConfig, check_used, override
+from goru.lab.training.loop import train
+from goru.lab.training.run_directory import read_config
 from tests.lab.small import small
 
 FEW = ("--steps=2", "--batch=2", "--hidden-size=4", "--delay=12", "--test-size=8", "--eval-every=2")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from goru.lab.config import OptimizerConfig
-from goru.lab.optim import TensorFlowRMSProp, learning_rate, make_optimizer
+from goru.lab.training.config import OptimizerConfig
+from goru.lab.training.optimizers import TensorFlowRMSProp, learning_rate, make_optimizer
 
 
 def test_follows_tensorflows_rule() -> None:

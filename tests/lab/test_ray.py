@@ -18,14 +18,17 @@ from typing import Any
 
 import pytest
 
-from goru.lab import engine_ray, paper, runs, worker
+from goru.lab import paper
 from goru.lab.cli import main
-from goru.lab.config import RunConfig
-from goru.lab.engine import Job, plan, run_locally
-from goru.lab.engine_ray import Cluster, run_on_ray
+from goru.lab.engines import ray as engine_ray
+from goru.lab.engines import worker
+from goru.lab.engines.local import Job, plan, run_locally
+from goru.lab.engines.ray import Cluster, run_on_ray
 from goru.lab.errors import LabError, RunInterruptedError, UsageError
-from goru.lab.runs import hold, read_json, read_metrics
-from goru.lab.train import train
+from goru.lab.training import run_directory as runs
+from goru.lab.training.config import RunConfig
+from goru.lab.training.loop import train
+from goru.lab.training.run_directory import hold, read_json, read_metrics
 from tests.lab.small import outcome, small
 from tests.lab.test_kills import BIG, wait_for
 

@@ -14,12 +14,12 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goru.lab.datasets import speechocean
+from goru.lab.data import speechocean
+from goru.lab.data.generated import voices
+from goru.lab.data.readers import sphere, timit, utterances
+from goru.lab.data.readers.lines import FormatError
+from goru.lab.data.readers.resampling import halve_rate
 from goru.lab.errors import LabError
-from goru.lab.generated import voices
-from goru.lab.readers import sphere, timit, utterances
-from goru.lab.readers.lines import FormatError
-from goru.lab.readers.resampling import halve_rate
 from tests.lab.attempts import attempt
 from tests.lab.real_data import folder, needs
 from tests.lab.test_datasets import peak_memory, tar, unreadable_zip

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goru.lab import datasets
-from goru.lab.datasets.penn_characters import characters as as_characters
-from goru.lab.generated import graphs, small_world, text
-from goru.lab.readers import characters, paths, stories
-from goru.lab.readers.lines import LONGEST_LINE, FormatError, numbered
+from goru.lab import data as datasets
+from goru.lab.data.generated import graphs, small_world, text
+from goru.lab.data.penn_characters import characters as as_characters
+from goru.lab.data.readers import characters, paths, stories
+from goru.lab.data.readers.lines import LONGEST_LINE, FormatError, numbered
 from tests.lab.attempts import attempt
 from tests.lab.real_data import needs
 

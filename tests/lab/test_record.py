@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import paper, runs
+from goru.lab import paper
 from goru.lab.errors import LabError
 from goru.lab.report import claims, record, sections, summary
 from goru.lab.report.records import load
+from goru.lab.training import run_directory as runs
 from tests.lab.small import goru
 from tests.lab.test_report import HALFWAY, SOLVED, STUCK, gate_figure, write_run
 from tests.lab.test_report_on_data import write_run as write_run_on_data

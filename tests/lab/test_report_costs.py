@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import paper, published
+from goru.lab import paper
+from goru.lab.paper import published
 from goru.lab.report import costs
 from goru.lab.report.records import load
 from tests.lab.test_report import SOLVED, write_run

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from goru.lab import paper, published, report
+from goru.lab import paper, report
+from goru.lab.paper import published
 from goru.lab.report import claims, sections, summary
 from goru.lab.report.records import load
 from goru.lab.report.tables import Table

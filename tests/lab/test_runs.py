@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from goru.lab import runs
-from goru.lab.config import override
-from goru.lab.engine import plan
+from goru.lab.engines.local import plan
 from goru.lab.errors import LabError, RunBusyError
-from goru.lab.runs import hold
-from goru.lab.train import train
+from goru.lab.training import run_directory as runs
+from goru.lab.training.config import override
+from goru.lab.training.loop import train
+from goru.lab.training.run_directory import hold
 from tests.lab.small import outcome, small
 
 CONFIG = small("copying", "gru")

@@ -12,8 +12,8 @@ import pytest
 from benchmarks import grid
 from goru.lab import paper
 from goru.lab.cli import main
-from goru.lab.runs import hold
-from goru.lab.train import train
+from goru.lab.training.loop import train
+from goru.lab.training.run_directory import hold
 from tests.lab.small import small
 
 

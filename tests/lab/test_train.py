@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from goru.lab import runs
-from goru.lab.config import RunConfig, from_json, override
 from goru.lab.errors import LabError, RunInterruptedError
 from goru.lab.tasks.task import MakeRecurrent, Problem, Task
-from goru.lab.train import Training, train
+from goru.lab.training import run_directory as runs
+from goru.lab.training.config import RunConfig, from_json, override
+from goru.lab.training.loop import Training, train
 from tests.lab.small import outcome, small, without_clock
 
 RUNS = [
@@ -231,7 +231,7 @@ def walk(**changes: Any) -> RunConfig:
 
 @pytest.fixture
 def known_task(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
-    monkeypatch.setattr("goru.lab.runs.read_config", lambda path: None)
+    monkeypatch.setattr("goru.lab.training.run_directory.read_config", lambda path: None)
     return walk
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from goru.lab.models import QuestionReader
+from goru.lab.networks import QuestionReader
 from goru.lab.tasks.babi import Babi, BabiProblem
 from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit, network_of, scores

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goru.lab.ragged import Ragged
 from goru.lab.tasks.epochs import Epochs, in_order
+from goru.lab.tasks.ragged import Ragged
 
 
 @given(st.integers(1, 50), st.integers(1, 20), st.integers(0, 5), st.booleans())

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from goru.lab import paper
-from goru.lab.config import RunConfig, override
 from goru.lab.errors import RunInterruptedError
-from goru.lab.train import train
+from goru.lab.training.config import RunConfig, override
+from goru.lab.training.loop import train
 from tests.lab.small import outcome
 
 SMALL = {

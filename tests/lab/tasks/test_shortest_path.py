@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from goru.lab.readers.paths import Example
+from goru.lab.data.readers.paths import Example
 from goru.lab.tasks.shortest_path import ShortestPath, ShortestPathProblem, encode
 from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from goru.lab import datasets
-from goru.lab.datasets import speechocean, store
+from goru.lab import data as datasets
+from goru.lab.data import speechocean, store
+from goru.lab.data.readers import utterances
 from goru.lab.errors import LabError
-from goru.lab.readers import utterances
 from goru.lab.tasks.speech import BINS, FLOOR, Speech, SpeechProblem, log_magnitude
 from tests.lab import small_speech
 from tests.lab.real_data import needs
@@ -94,7 +94,7 @@ def test_learns_on_generated_voices() -> None:
 
 
 def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from goru.lab.readers import timit
+    from goru.lab.data.readers import timit
     from tests.lab.test_readers_sound import sphere_file
 
     monkeypatch.setenv("GORU_DATA", str(tmp_path))

@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable
 from statistics import fmean
 
-from goru.lab import paper, published
-from goru.lab.display import duration
+from goru.lab import paper
+from goru.lab.engines.display import duration
+from goru.lab.paper import published
 from goru.lab.report import stories
 from goru.lab.report.records import Group, Record, Spread, complete_seeds, parts_done, settled, spread
 from goru.lab.report.rules import BPC_MARGIN

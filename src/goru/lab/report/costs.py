@@ -21,14 +21,15 @@ from functools import cache
 
 import numpy as np
 
-from goru.lab import paper, published
-from goru.lab.config import RunConfig
+from goru.lab import paper
+from goru.lab.paper import published
 from goru.lab.report.records import Group, Record
 from goru.lab.report.tables import Table
 from goru.lab.tasks import babi
 from goru.lab.tasks.parenthesis import Parenthesis
 from goru.lab.tasks.penn_treebank import PennTreebank
 from goru.lab.tasks.recall import RecallTask
+from goru.lab.training.config import RunConfig
 
 CORES = 2
 """Of the reference machine: ours runs that many trainings at a time, the authors' code one with all of them."""

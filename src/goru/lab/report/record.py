@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from goru.lab import durable
-from goru.lab.config import as_on
 from goru.lab.errors import LabError
 from goru.lab.report import curves, summary
 from goru.lab.report.records import Record, load, read
+from goru.lab.training.config import as_on
 
 TRAINING_LINES = 40
 """Lines with a training loss that are kept of a run."""

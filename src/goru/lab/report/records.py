@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from goru.lab import paper, runs
-from goru.lab.config import RunConfig
+from goru.lab import paper
 from goru.lab.errors import LabError
+from goru.lab.training import run_directory as runs
+from goru.lab.training.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from goru.lab import paper
-from goru.lab.config import flat
-from goru.lab.display import duration
-from goru.lab.experiment import Experiment
+from goru.lab.engines.display import duration
+from goru.lab.paper.experiment import Experiment
 from goru.lab.report import comparisons, curves, figures, synthetic
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
 from goru.lab.report.records import Group, Record, parts_done
 from goru.lab.report.tables import Table
+from goru.lab.training.config import flat
 
 _PATIENCE = 8
 """Unfinished runs that are told one by one; more are counted."""

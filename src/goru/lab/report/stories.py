@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from goru.lab import paper, published
+from goru.lab import paper
+from goru.lab.paper import published
 from goru.lab.report.records import Group, Record, complete_seeds, seed_means, settled, spread
 from goru.lab.report.tables import Cell, Table, difference
 from goru.lab.tasks.babi import TASK_TITLES, Babi

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 
-from goru.lab import paper, published
+from goru.lab import paper
 from goru.lab.errors import LabError
+from goru.lab.paper import published
 from goru.lab.report import claims, comparisons, figures, stories, tables
 from goru.lab.report.page import MARKS, judged
 from goru.lab.report.records import Group, complete_seeds, load, seed_means, spread

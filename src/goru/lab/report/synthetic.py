@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from goru.lab import paper, published
-from goru.lab.display import duration
+from goru.lab import paper
+from goru.lab.engines.display import duration
+from goru.lab.paper import published
 from goru.lab.report import rules
 from goru.lab.report.records import Group, Record, spread
 from goru.lab.report.tables import CLOCK, Cell, Table, count, measured_step, progress, rate

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from goru.lab import datasets
-from goru.lab.generated import small_world
-from goru.lab.models import QuestionReader
-from goru.lab.ragged import Ragged
-from goru.lab.readers import stories
-from goru.lab.readers.stories import Question
+from goru.lab import data as datasets
+from goru.lab.data.generated import small_world
+from goru.lab.data.readers import stories
+from goru.lab.data.readers.stories import Question
+from goru.lab.networks import QuestionReader
 from goru.lab.tasks.epochs import Epochs, in_order
+from goru.lab.tasks.ragged import Ragged
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 
 TASKS = 20

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from goru.lab.models import StepTagger, update_gates
+from goru.lab.networks import StepTagger, update_gates
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 
 OPEN_GATE = 0.7

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from goru.lab import datasets
+from goru.lab import data as datasets
+from goru.lab.data.generated import text
+from goru.lab.data.readers import characters
 from goru.lab.errors import LabError
-from goru.lab.generated import text
-from goru.lab.models import LanguageModel
-from goru.lab.readers import characters
+from goru.lab.networks import LanguageModel
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 
 SPLITS = ("train", "valid", "test")

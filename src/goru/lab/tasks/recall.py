@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from goru.lab.models import StepTagger
+from goru.lab.networks import StepTagger
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 
 DATA_SYMBOLS = 8

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from goru.lab import datasets
-from goru.lab.generated import graphs
-from goru.lab.models import StepTagger
-from goru.lab.readers import paths
-from goru.lab.readers.paths import ANSWER, END, INPUT_STEPS, NODES, TOKENS, Example
+from goru.lab import data as datasets
+from goru.lab.data.generated import graphs
+from goru.lab.data.readers import paths
+from goru.lab.data.readers.paths import ANSWER, END, INPUT_STEPS, NODES, TOKENS, Example
+from goru.lab.networks import StepTagger
 from goru.lab.tasks.epochs import Epochs
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from goru.lab import datasets
-from goru.lab.datasets import speechocean
-from goru.lab.generated import voices
-from goru.lab.models import FrameRegressor
-from goru.lab.ragged import Ragged
-from goru.lab.readers import timit, utterances
+from goru.lab import data as datasets
+from goru.lab.data import speechocean
+from goru.lab.data.generated import voices
+from goru.lab.data.readers import timit, utterances
+from goru.lab.networks import FrameRegressor
 from goru.lab.tasks.epochs import Epochs, in_order
+from goru.lab.tasks.ragged import Ragged
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 
 WINDOW, HOP = 256, 128

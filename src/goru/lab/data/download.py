@@ -1,0 +1,232 @@
+"""Getting a data set from its public addresses: checked first, moved into place after.
+
+Everything happens in a folder beside the place where the set will be, and disappears with that folder
+whatever goes wrong; a file is renamed to its place only when it is complete and its checksum is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pooch
+import requests
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from goru.lab.data import store
+from goru.lab.data.archives import DataDamagedError, read_members
+from goru.lab.data.catalogue import DataSet, Download, Source
+from goru.lab.data.workplace import remove_abandoned, workplace
+from goru.lab.errors import LabError
+
+TIMEOUT_SECONDS = 30
+_CHUNK = 64 * 1024
+
+
+def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool = True) -> Path:
+    """Download a set into the first folder of the look-up order, unless a good one is there already."""
+    folder = store.roots()[0] / dataset.name
+    remove_abandoned(folder.parent)
+    before = store.verify(dataset)
+    if before.state == "good" and before.folder is not None:
+        say(f"{dataset.name} is already in {before.folder} and verified.")
+        return before.folder
+    if not dataset.sources:
+        raise LabError(f"{dataset.name} cannot be downloaded ({dataset.licence.rstrip('.')}): {store.remedy(dataset)}.")
+    say(f"{dataset.name}: {dataset.title}.\nLicence: {dataset.licence}")
+    failures = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in _ways(dataset):
+            with workplace(folder.parent) as place:
+                try:
+                    made = _make(dataset, source, place, progress)
+                except _DownloadError as error:
+                    failures.append(str(error))
+                    continue
+                except LabError as error:
+                    failures.append(_something_else(source, error, place))
+                    continue
+                for file in made:
+                    _move(place / "made" / file, folder / file)
+                return _settled(dataset, folder, say)
+    except OSError as error:
+        raise LabError(f"cannot write {dataset.name} to {folder}: {error.strerror or error}.") from None
+    finally:
+        _remove_if_empty(folder)
+    raise LabError(f"{dataset.name} could not be fetched: {'; '.join(failures)}.")
+
+
+class _DownloadError(Exception):
+    """No address gave the file."""
+
+
+def _ways(dataset: DataSet) -> Iterator[Source]:
+    """The sources, with one address of each file whose checksum is not known.
+
+    Whether such an address gave the right file shows only in the parts made of it; then the next one has its turn.
+    """
+    for source in dataset.sources:
+        choices = [
+            [one] if one.known_hash else [dataclasses.replace(one, addresses=(address,)) for address in one.addresses]
+            for one in source.downloads
+        ]
+        for downloads in itertools.product(*choices):
+            yield dataclasses.replace(source, downloads=downloads)
+
+
+def _something_else(source: Source, error: LabError, place: Path) -> str:
+    """What is wrong with what the addresses of a source gave; the temporary folders say nothing to a reader."""
+    what = str(error).rstrip(".")
+    for folder in ("downloads", "made"):
+        what = what.replace(f"{place / folder}{os.sep}", "").replace(str(place / folder), "it")
+    addresses = " and ".join(address for one in source.downloads for address in one.addresses)
+    return f"{addresses} gave something else: {what}"
+
+
+def _make(dataset: DataSet, source: Source, place: Path, progress: bool) -> list[Path]:
+    """Download a source and make the set's files of it, in `made`; returns their paths in there."""
+    downloads = {one.file: _download(one, place / "downloads", progress) for one in source.downloads}
+    made = place / "made"
+    made.mkdir()
+    if source.make is None:
+        _take_members(dataset, downloads, made)
+    else:
+        source.make(downloads, made)
+    if dataset.check is not None:
+        dataset.check(made)
+    else:
+        _check_parts(dataset, made)
+    return sorted(file.relative_to(made) for file in made.rglob("*") if file.is_file())
+
+
+def _take_members(dataset: DataSet, downloads: Mapping[str, Path], made: Path) -> None:
+    wanted = {part.name: part.size for part in dataset.parts}
+    for archive in downloads.values():
+        for name, content in read_members(archive, wanted).items():
+            file = made / name  # a name of our own table, not the archive's
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+    missing = [name for name in wanted if not (made / name).is_file()]
+    if missing:
+        raise DataDamagedError(f"{next(iter(downloads))} lacks {missing[0]}")
+
+
+def _check_parts(dataset: DataSet, folder: Path) -> None:
+    for part in dataset.parts:
+        if not (folder / part.name).is_file():
+            raise DataDamagedError(f"{part.name} was not made")
+        if pooch.file_hash(str(folder / part.name)) != part.sha256:
+            raise DataDamagedError(f"{part.name} has a wrong checksum")
+
+
+def _download(download: Download, folder: Path, progress: bool) -> Path:
+    """The file of the first address that gives it whole and right."""
+    folder.mkdir(exist_ok=True)
+    pooch.get_logger().setLevel(logging.WARNING)
+    failures = []
+    for address in download.addresses:
+        with _Meter(download, progress) as meter:
+            downloader: Any = pooch.HTTPDownloader(
+                progressbar=cast(bool, meter),  # pooch takes any object with a bar's methods
+                chunk_size=_CHUNK,
+                timeout=TIMEOUT_SECONDS,
+            )
+            try:
+                file = pooch.retrieve(address, download.known_hash, download.file, folder, downloader=downloader)
+                return Path(file)
+            except requests.HTTPError as error:
+                answer = "an error" if error.response is None else error.response.status_code
+                failures.append(f"{address} answered {answer}")
+            except requests.RequestException as error:
+                failures.append(f"{address} {_trouble(error)}")
+            except ValueError as error:
+                wrong = "gave a file with a wrong checksum" if "hash" in str(error) else f"failed ({error})"
+                failures.append(f"{address} {wrong}")
+    raise _DownloadError("; ".join(failures))
+
+
+def _trouble(error: requests.RequestException) -> str:
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "broke off before the end"
+    if isinstance(error, requests.Timeout):
+        return f"did not answer within {TIMEOUT_SECONDS} s"
+    if isinstance(error, requests.ConnectionError):
+        return "cannot be reached (offline?)"
+    return f"failed ({type(error).__name__})"
+
+
+class _Meter:
+    """The progress bar that pooch moves; it also ends a download that grows past its bound."""
+
+    def __init__(self, download: Download, show: bool) -> None:
+        self._limit, self._come = download.limit, 0
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            disable=not show,
+        )
+        self._bar = self._progress.add_task(download.file, total=None)
+
+    def __enter__(self) -> _Meter:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    @property
+    def total(self) -> int:
+        return self._limit
+
+    @total.setter
+    def total(self, size: int) -> None:
+        if size > self._limit:
+            raise ValueError(f"{size} bytes announced, at most {self._limit} expected")
+        self._progress.update(self._bar, total=size or None)
+
+    def update(self, size: int) -> None:
+        self._come += size
+        if self._come > self._limit + _CHUNK:
+            raise ValueError(f"more than the expected {self._limit} bytes")
+        self._progress.update(self._bar, completed=self._come)
+
+    def reset(self) -> None:
+        self._come = 0
+
+    def close(self) -> None:
+        pass
+
+
+def _move(file: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(file, place)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # something is in it
+        folder.rmdir()
+
+
+def _settled(dataset: DataSet, folder: Path, say: Callable[[str], None]) -> Path:
+    after = store.verify(dataset)
+    if after.state != "good":
+        raise LabError(f"{dataset.name} is in {folder}, but: {after.message}")
+    say(f"{dataset.name} is in {folder}, verified.")
+    return folder

@@ -1,0 +1,105 @@
+"""Where a grid of runs is carried out: a pool of processes on this machine (engine_ray.py: a cluster).
+
+An engine gets jobs and changes their states; what a run does and stores is the run's own matter, so that
+another engine gives the same files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from goru.lab.engines import worker
+from goru.lab.engines.worker import POLL_SECONDS, STOP_SECONDS, Worker
+from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
+from goru.lab.training.config import RunConfig, as_on
+from goru.lab.training.run_directory import check_same, read_config, read_json
+
+RETRIES = 3
+"""How often a run whose process or machine died is started again, from its last checkpoint."""
+
+
+@dataclass
+class Job:
+    """One run of a grid and how it stands."""
+
+    config: RunConfig
+    directory: Path
+    state: str = "waiting"
+    """waiting, running, finished, skipped (was finished before), stopped, busy or failed."""
+    message: str = ""
+    deaths: int = 0
+    """How often its process was killed (counted by the local engine; Ray counts by itself)."""
+
+    @property
+    def name(self) -> str:
+        c = self.config
+        return f"{c.experiment}/{c.variant}/{c.model}/seed{c.seed}"
+
+    def end(self, code: int, said: str) -> None:
+        """Note how its process ended."""
+        states = {0: "finished", RunBusyError.exit_code: "busy", RunInterruptedError.exit_code: "stopped"}
+        self.state = states.get(code, "failed")
+        if code < 0:
+            self.message = f"its process was ended by signal {-code}; the same command again goes on."
+        elif code:
+            self.message = said
+
+
+def plan(configs: Sequence[RunConfig], runs: Path) -> list[Job]:
+    """The jobs of a grid; what has a result already is skipped, but not the result of other settings."""
+    jobs = []
+    for config in configs:
+        job = Job(config, config.directory(runs))
+        try:
+            if read_json(job.directory / "result.json") is not None:
+                if (there := read_config(job.directory)) is not None:
+                    check_same(job.directory, as_on(there, config), config)
+                job.state = "skipped"
+        except LabError as error:
+            job.state, job.message = "failed", str(error)
+        jobs.append(job)
+    return jobs
+
+
+def run_locally(
+    jobs: Sequence[Job],
+    runs: Path,
+    *,
+    processes: int,
+    checkpoint_seconds: float,
+    stop: Callable[[], bool],
+    refresh: Callable[[], None],
+    retries: int = RETRIES,
+) -> None:
+    """Carry out the waiting jobs, `processes` at a time; one that fails does not touch the others."""
+    waiting = [job for job in jobs if job.state == "waiting"]
+    running: list[tuple[Job, Worker]] = []
+    try:
+        while (waiting or running) and not stop():
+            while waiting and len(running) < processes:
+                job = waiting.pop(0)
+                config = job.config.to_json()
+                running.append((job, Worker(worker.__file__, config, str(runs), "local", checkpoint_seconds, None)))
+                job.state = "running"
+            time.sleep(POLL_SECONDS)
+            for one in list(running):
+                job, process = one
+                if (ended := process.ended()) is None:
+                    continue
+                running.remove(one)
+                job.end(*ended)
+                if ended[0] < 0 and job.deaths < retries:
+                    job.deaths += 1
+                    job.state = "waiting"
+                    waiting.insert(0, job)
+            refresh()
+    finally:
+        for _, process in running:
+            process.process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for job, process in running:
+            job.end(*process.end_by(deadline))
+        refresh()

@@ -1,0 +1,104 @@
+"""How far a run is, read from its directory alone: for the live display and for `goru status`."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from goru.lab.errors import LabError
+from goru.lab.training.run_directory import is_alive, read_json
+
+_TAIL = 4096
+"""Bytes at the end of metrics.jsonl that hold the last training and test lines."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run as it stands; numbers that are not known yet are None."""
+
+    state: str = "waiting"
+    """waiting, running, stopped, failed or finished."""
+    step: int = 0
+    last_step: int | None = None
+    loss: float | None = None
+    test_loss: float | None = None
+    """On the test set, or on the validation set as long as only that is scored."""
+    test_accuracy: float | None = None
+    baseline: float | None = None
+    seconds: float | None = None
+    steps_per_s: float | None = None
+    message: str = ""
+    host: str = ""
+    """The machine that works on it."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        if self.last_step is None or not self.steps_per_s:
+            return None
+        return (self.last_step - self.step) / self.steps_per_s
+
+
+def read(path: Path) -> Progress:
+    """The progress of a run directory; LabError when its files are of another form."""
+    try:
+        return _read(path)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        told = f"{type(error).__name__}: {error}".rstrip(".")
+        raise LabError(f"{path} has files that are not of the laboratory's form ({told}).") from None
+
+
+def _read(path: Path) -> Progress:
+    result = read_json(path / "result.json")
+    if result is not None:
+        final = result["final"]
+        return Progress(
+            state="finished",
+            step=result["step"],
+            last_step=result["step"],
+            test_loss=final.get("test_loss"),
+            test_accuracy=final.get("test_accuracy"),
+            baseline=result["baseline"],
+            seconds=result["total_seconds"],
+            steps_per_s=result["steps_per_s"],
+        )
+    known: dict = {}
+    for line in _first_and_last_lines(path / "metrics.jsonl"):
+        known |= line
+    failure = read_json(path / "failure.json")
+    host = ""
+    if is_alive(path):
+        state = "running"
+        host = (read_json(path / "environment.json") or {}).get("host", "")
+    elif failure is not None:
+        state = "failed"
+    else:
+        state = "stopped" if known else "waiting"
+    for score in ("loss", "accuracy"):  # where the test set waits for the end, validation scores are shown
+        if f"valid_{score}" in known:
+            known.setdefault(f"test_{score}", known[f"valid_{score}"])
+    fields = ("step", "last_step", "loss", "test_loss", "test_accuracy", "baseline", "seconds", "steps_per_s")
+    return Progress(
+        state=state,
+        message=(failure or {}).get("message", ""),
+        host=host,
+        **{name: known[name] for name in fields if name in known},
+    )
+
+
+def _first_and_last_lines(path: Path) -> list[dict]:
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(len(first), size - _TAIL))
+            tail = file.read()
+    except FileNotFoundError:
+        return []
+    whole = tail[: tail.rfind(b"\n") + 1].splitlines()
+    if size - _TAIL > len(first):
+        whole = whole[1:]  # cut in its middle
+    if not first.endswith(b"\n"):
+        return []
+    return [json.loads(line) for line in (first, *whole)]

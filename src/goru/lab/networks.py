@@ -1,0 +1,191 @@
+"""The networks around a recurrent layer, and the layers as each model of the paper has them.
+
+Legend: T steps, B batch, H hidden, S input symbols, O outputs of the head.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+import goru
+
+if TYPE_CHECKING:
+    from goru.lab.tasks.task import MakeRecurrent
+    from goru.lab.training.config import LayerConfig
+
+HEAD_BIAS = 0.01
+
+
+class StepTagger(nn.Module):
+    """One-hot symbols -> recurrent layer -> linear head at every step: (T, B) symbols to (T, B, O) logits."""
+
+    def __init__(self, make_recurrent: MakeRecurrent, symbols: int, outputs: int) -> None:
+        super().__init__()
+        self.symbols = symbols
+        self.recurrent: Any = make_recurrent(symbols)
+        self.head = nn.Linear(self.recurrent.hidden_size, outputs)
+        # The authors' code takes the numbers of symbols in and out as the fans of the head.
+        bound = math.sqrt(6 / (symbols + outputs))
+        nn.init.uniform_(self.head.weight, -bound, bound)
+        nn.init.constant_(self.head.bias, HEAD_BIAS)
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        return self.head(self.recurrent(one_hot(symbols, self.symbols, self.head.weight))[0])
+
+
+class LanguageModel(nn.Module):
+    """One-hot symbols and a state -> logits of the next symbol at every step, and the state at the end."""
+
+    def __init__(self, make_recurrent: MakeRecurrent, symbols: int) -> None:
+        super().__init__()
+        self.symbols = symbols
+        self.recurrent: Any = make_recurrent(symbols)
+        self.head = glorot_head(self.recurrent.hidden_size, symbols)
+
+    def forward(self, symbols: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """(T, B) symbols to (T, B, S) logits; the state is a list of tensors, empty where a text begins."""
+        hx = None if not state else state[0] if len(state) == 1 else tuple(state)
+        output, after = self.recurrent(one_hot(symbols, self.symbols, self.head.weight), hx)
+        return self.head(output), [after] if isinstance(after, Tensor) else list(after)
+
+
+class QuestionReader(nn.Module):
+    """Three recurrent layers of one kind: over the statements, the question, and their two outputs joined.
+
+    The last outputs of the first two are joined into a single input of the third, whose output gives the
+    answer.
+    """
+
+    def __init__(self, make_recurrent: MakeRecurrent, words: int, embedding: int, answers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, embedding)
+        nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
+        self.statements: Any = make_recurrent(embedding)
+        self.question: Any = make_recurrent(embedding)
+        H = self.statements.hidden_size
+        self.joined: Any = make_recurrent(2 * H)
+        self.head = glorot_head(H, answers)
+
+    def forward(
+        self, statements: Tensor, statement_lengths: Tensor, question: Tensor, question_lengths: Tensor
+    ) -> Tensor:
+        """Words (T, B) with their lengths (B), twice, to logits of the answer (B, O)."""
+        told = self._last(self.statements, statements, statement_lengths)
+        asked = self._last(self.question, question, question_lengths)
+        output, _ = self.joined(torch.cat([told, asked], -1).unsqueeze(0))
+        return self.head(output[0])
+
+    def _last(self, recurrent: nn.Module, words: Tensor, lengths: Tensor) -> Tensor:
+        device = self.head.weight.device
+        output = run_padded(recurrent, self.embedding(words.to(device)), lengths.to(device))
+        last = (lengths - 1).to(device).view(1, -1, 1).expand(1, -1, output.shape[-1])
+        return output.gather(0, last).squeeze(0)
+
+
+class FrameRegressor(nn.Module):
+    """Frames -> recurrent layer -> linear head: at every step a guess of the next frame."""
+
+    def __init__(self, make_recurrent: MakeRecurrent, bins: int) -> None:
+        super().__init__()
+        self.recurrent: Any = make_recurrent(bins)
+        self.head = glorot_head(self.recurrent.hidden_size, bins)
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        """(T, B, bins) frames, of which `lengths` (B) count, to (T, B, bins)."""
+        device = self.head.weight.device
+        return self.head(run_padded(self.recurrent, frames.to(device), lengths.to(device)))
+
+
+def one_hot(symbols: Tensor, count: int, like: Tensor) -> Tensor:
+    """(T, B) symbols as (T, B, count) one-hot vectors, of the type and on the device of `like`."""
+    symbols = symbols.to(like.device)
+    return like.new_zeros(*symbols.shape, count).scatter_(-1, symbols.unsqueeze(-1), 1.0)
+
+
+def glorot_head(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer as TensorFlow 1 starts it: Glorot-uniform, bias 0."""
+    head = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+def run_padded(recurrent: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
+    """The output of a layer over a padded batch; what it holds after each row's end is not to be used.
+
+    torch's layers know no `lengths`, and need none here: one-way, they cannot see what comes after a row's
+    end.
+    """
+    if isinstance(recurrent, nn.RNNBase):
+        return recurrent(x)[0]
+    return recurrent(x, lengths=lengths)[0]
+
+
+def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:
+    """The update gate (T, B, H) of a tagger on a batch; None when its layer has none."""
+    recurrent = getattr(network, "recurrent", None)
+    if not (isinstance(recurrent, nn.GRU) or getattr(recurrent, "update_gate", False)):
+        return None
+    with goru.gates.record(network) as records:
+        network(symbols)
+    return records[0].update
+
+
+def make_layer(layer: LayerConfig, input_size: int) -> nn.Module:
+    """The recurrent layer of a configuration, initialised."""
+    backend = None if layer.backend == "auto" else layer.backend
+    if layer.cell == "goru":
+        return goru.GORU(
+            input_size,
+            layer.hidden_size,
+            mesh=layer.mesh,
+            capacity=layer.capacity,
+            reset_gate=layer.reset_gate,
+            update_gate=layer.update_gate,
+            init=layer.init,
+            backend=backend,
+        )
+    if layer.cell == "eurnn":
+        return goru.EURNN(
+            input_size,
+            layer.hidden_size,
+            complex=layer.complex,
+            mesh=layer.mesh,
+            capacity=layer.capacity,
+            backend=backend,
+        )
+    baseline = (nn.GRU if layer.cell == "gru" else nn.LSTM)(input_size, layer.hidden_size)
+    if layer.init != "torch":
+        initialise_as_tensorflow(baseline)
+    return baseline
+
+
+@torch.no_grad()
+def initialise_as_tensorflow(layer: nn.GRU | nn.LSTM) -> None:
+    """TensorFlow 1's initial values: Glorot over the joined [x, h] matrices, biases 0 but for open gates.
+
+    TensorFlow's GRU has one matrix for r and z together and one for the candidate, its LSTM one for all four.
+    """
+    H = layer.hidden_size
+    parts = ((0, 2), (2, 3)) if isinstance(layer, nn.GRU) else ((0, 4),)
+    opened = slice(0, 2 * H) if isinstance(layer, nn.GRU) else slice(H, 2 * H)  # r, z or the forget gate
+    for k in range(layer.num_layers):
+        weight_ih, weight_hh, bias_ih, bias_hh = layer.all_weights[k]
+        for first, last in parts:
+            bound = math.sqrt(6 / (weight_ih.shape[1] + H + (last - first) * H))
+            for weight in (weight_ih, weight_hh):
+                weight[first * H : last * H].uniform_(-bound, bound)
+        bias_ih.zero_()
+        bias_hh.zero_()
+        bias_ih[opened] = 1.0
+
+
+def count_parameters(network: nn.Module) -> dict[str, int]:
+    """All parameters, and those that act on the state (what the paper matched between models)."""
+    sizes = {name: p.numel() for name, p in network.named_parameters()}
+    hidden = sum(size for name, size in sizes.items() if "weight_hh" in name or "angles" in name)
+    return {"parameters": sum(sizes.values()), "hidden_to_hidden_parameters": hidden}

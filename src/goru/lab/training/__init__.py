@@ -1,0 +1,1 @@
+"""Training one run: its configuration, the loop, the optimizers, the run directory."""

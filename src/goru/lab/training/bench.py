@@ -1,0 +1,75 @@
+"""Time of a training step, and how much of it is the model's."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from goru.lab import durable
+from goru.lab.training.config import RunConfig
+from goru.lab.training.environment import processor
+from goru.lab.training.loop import Training
+
+WARM_UP = 2
+
+
+def time_step(config: RunConfig, steps: int, threads: int) -> dict[str, Any]:
+    """Median seconds of making a batch and of learning from it (forward, loss, backward, optimiser).
+
+    `cpu_seconds` is the processor's time for a step, of which the shares are taken: what a step costs also when
+    others share the machine.
+    """
+    training = Training(dataclasses.replace(config, threads=threads))
+    seconds, cpu = [], []
+    for step in range(WARM_UP + steps):
+        clocks = [_clocks()]
+        batch = training.problem.batch(step)
+        clocks.append(_clocks())
+        training.learn(batch)
+        clocks.append(_clocks())
+        wall, processor_time = zip(*clocks, strict=True)
+        seconds.append(_parts(wall))
+        cpu.append(_parts(processor_time))
+    data_seconds, model_seconds = (median(part) for part in zip(*seconds[WARM_UP:], strict=True))
+    data_cpu, model_cpu = (sum(part) / steps for part in zip(*cpu[WARM_UP:], strict=True))
+    step_seconds, cpu_seconds = data_seconds + model_seconds, data_cpu + model_cpu
+    per_epoch = training.problem.steps_per_epoch
+    return {
+        "experiment": config.experiment,
+        "model": config.model,
+        "hidden_size": config.layer.hidden_size,
+        "threads": threads,
+        "batch": config.batch,
+        "data_seconds": data_seconds,
+        "model_seconds": model_seconds,
+        "step_seconds": step_seconds,
+        "cpu_seconds": cpu_seconds,
+        "steps_per_epoch": per_epoch,
+        "epoch_seconds": step_seconds * per_epoch if per_epoch else None,
+        "epoch_cpu_seconds": cpu_seconds * per_epoch if per_epoch else None,
+        "data_share": data_cpu / cpu_seconds,
+        "model_share": model_cpu / cpu_seconds,
+    }
+
+
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _parts(marks: Sequence[float]) -> tuple[float, float]:
+    """Data and model, from the three marks of a step."""
+    start, made, learnt = marks
+    return made - start, learnt - made
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """The timings as JSON, with what they were measured on."""
+    content = {"processor": processor(), "torch": torch.__version__, "timings": rows}
+    durable.replace(path, (json.dumps(content, indent=2) + "\n").encode())

@@ -1,0 +1,60 @@
+"""Where and with what a run was made."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from goru.lab.training.config import RunConfig
+from goru.lab.training.run_directory import read_json
+
+PACKAGES = ("goru", "torch", "numpy", "safetensors")
+
+
+def describe(path: Path, config: RunConfig, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
+    """The content of environment.json: this attempt, and when the earlier ones began."""
+    earlier = (read_json(path / "environment.json") or {}).get("attempts", [])
+    this = {
+        "start_time": time.time(),
+        "from_step": step,
+        "host": socket.gethostname(),
+        "engine": engine,
+        "processes": processes,
+    }
+    return {
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": config.threads,
+        "engine": engine,
+        "host": socket.gethostname(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "processes": processes,
+        "attempts": [*earlier, this],
+    }
+
+
+def processor() -> str:
+    """The processor's name, as the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,61 @@
+"""A run that begins where another one stopped, which had the same settings for fewer steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from goru.lab.errors import LabError
+from goru.lab.training.config import RunConfig, differences
+from goru.lab.training.loop import planned_steps
+from goru.lab.training.run_directory import RunDirectory, hold, read_config, read_json, read_metrics
+
+
+def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
+    """Make the directory of `config` one that resumes with the last checkpoint of the run in `earlier`.
+
+    The run then ends with the same bits as if it had done all steps itself: so settings may differ in the number of
+    steps or epochs alone, and no step may have depended on that number. A run that has begun already is left alone.
+    """
+    if any((config.directory(runs) / name).exists() for name in ("checkpoint.safetensors", "result.json")):
+        return
+    try:
+        tensors, position, lines = _first_steps(earlier, config)
+        environment = read_json(earlier / "environment.json") or {}
+    except LabError as error:
+        raise LabError(f"cannot go on from {earlier}: {error}") from None
+    with hold(config, runs) as run:
+        # The checkpoint comes last: without it, the same command does all of this again.
+        run.write_json("environment.json", environment)
+        run.cut_metrics(0)
+        for line in lines:
+            run.append(line)
+        run.save_checkpoint(tensors, position | {"metrics_bytes": run.metrics_bytes})
+
+
+def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], dict[str, Any], list[dict[str, Any]]]:
+    """Tensors, position and metrics of a run whose steps are the first ones of `config`."""
+    there = read_config(earlier)
+    if there is None:
+        raise LabError("it has no config.json; name the directory of a run, runs/EXPERIMENT/VARIANT/MODEL/seedN.")
+    same = dataclasses.replace(there, variant=config.variant, steps=config.steps, epochs=config.epochs)
+    if same != config:
+        raise LabError(f"only the number of steps or epochs may differ ({differences(same, config)}).")
+    if config.optimizer.schedule != "constant":
+        raise LabError("its learning rates depended on the number of steps (--schedule linear).")
+    saved = RunDirectory(earlier, there).load_checkpoint()
+    if saved is None:
+        raise LabError("it has no checkpoint.")
+    tensors, position = saved
+    last_step, eval_every = planned_steps(config, config.task.problem(config.seed, config.batch))
+    if position["step"] > last_step:
+        raise LabError(f"it is at step {position['step']} already, of {last_step} wanted.")
+    lines = read_metrics(earlier, position["metrics_bytes"])
+    lines[0]["last_step"] = last_step
+    extra = [line["step"] for line in lines if "loss" not in line and line["step"] % eval_every]
+    if extra:
+        raise LabError(f"it was evaluated at its end, step {extra[0]}, where a longer run is not.")
+    return tensors, position, lines

@@ -1,0 +1,274 @@
+"""A run's directory: written atomically, locked by the kernel, resumable after a kill at any moment.
+
+    config.json              the complete configuration; re-running from it gives the same run
+    environment.json         versions, processor, threads, engine, host, and when the run was started
+    metrics.jsonl            one JSON object a line; cut back to the checkpoint when a run resumes
+    checkpoint.safetensors   parameters, optimiser, random state; the position is in its header
+    figure.json              what figures need beyond the scores (some tasks)
+    result.json              written last: a run with a result is finished
+    failure.json             why the last attempt ended, until the next one starts
+
+Every field that depends on the clock has `time`, `seconds` or `per_s` in its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from goru.lab import durable
+from goru.lab.engines.worker import held
+from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
+from goru.lab.training.config import RunConfig, as_on, differences, from_json
+
+CHECKPOINT_FORMAT = "goru.lab.checkpoint/1"
+LOCK_PATIENCE = 0.5
+"""Seconds to wait for a lock: a reader that only looks whether a run is alive holds it for an instant."""
+
+
+class RunDirectory:
+    """The directory of one run, held by this process alone; made by `hold`."""
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        self.path, self.config = path, config
+        self._metrics = -1
+        self.metrics_bytes = 0
+        self.checkpoint_step: int | None = None
+
+    # Reading what an earlier attempt left
+
+    def result(self) -> dict[str, Any] | None:
+        """The result, if the run is finished."""
+        return read_json(self.path / "result.json")
+
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Tensors and position of the last checkpoint; None when there is none yet."""
+        path = self.path / "checkpoint.safetensors"
+        if not path.exists():
+            return None
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                header = file.metadata() or {}
+                # Copies: what safetensors returns may lie in the file itself.
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError) as error:
+            raise self._unusable(f"cannot be read ({str(error).strip()})") from None
+        if header.get("format") != CHECKPOINT_FORMAT:
+            raise self._unusable("was not written by this laboratory")
+        if header.get("config") != self.config.digest():
+            raise self._unusable("belongs to another configuration")
+        position = header.get("position", "")
+        if header.get("digest") != _digest(tensors, position):
+            raise self._unusable("is damaged (its checksum does not match)")
+        self.checkpoint_step = json.loads(position)["step"]
+        return tensors, json.loads(position)
+
+    def _unusable(self, why: str) -> LabError:
+        path = self.path / "checkpoint.safetensors"
+        return LabError(f"{path} {why}; delete it to start this run from the beginning.")
+
+    # Writing
+
+    def cut_metrics(self, size: int) -> None:
+        """Drop what was logged after the checkpoint, then open for appending."""
+        path = self.path / "metrics.jsonl"
+        with self._writing():
+            self._metrics = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            found = os.fstat(self._metrics).st_size
+            if found < size:
+                raise LabError(
+                    f"{path} has {found} bytes but the checkpoint counts on {size}; "
+                    f"delete checkpoint.safetensors beside it to start this run from the beginning."
+                )
+            os.ftruncate(self._metrics, size)
+        self.metrics_bytes = size
+
+    def append(self, record: dict[str, Any]) -> None:
+        """One more line of metrics.jsonl."""
+        line = (json.dumps(record) + "\n").encode()
+        with self._writing():
+            durable.write_all(self._metrics, line)
+        self.metrics_bytes += len(line)
+
+    def save_checkpoint(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
+        """Replace the checkpoint; the old one stays if this fails at any point."""
+        text = json.dumps(position)
+        header = {
+            "format": CHECKPOINT_FORMAT,
+            "config": self.config.digest(),
+            "position": text,
+            "digest": _digest(tensors, text),
+        }
+        with self._writing():
+            os.fsync(self._metrics)  # the checkpoint counts on these bytes
+            durable.replace(self.path / "checkpoint.safetensors", save(tensors, header))
+        self.checkpoint_step = position["step"]
+
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
+        with self._writing():
+            durable.replace(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+
+    def note_failure(self, message: str) -> None:
+        """Leave the reason for `goru status`; on a full disk there is nothing to be done."""
+        with contextlib.suppress(OSError):
+            record = {"message": message, "failed_time": time.time()}
+            durable.replace(self.path / "failure.json", (json.dumps(record) + "\n").encode())
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> LabError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            kept = "no checkpoint yet" if self.checkpoint_step is None else f"step {self.checkpoint_step}"
+            return LabError(
+                f"no space left for {self.path} (last good checkpoint: {kept}); "
+                f"free some and run the same command again."
+            )
+        return LabError(f"cannot write to {self.path}: {error.strerror or error}.")
+
+
+@contextlib.contextmanager
+def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
+    """Create or reopen the directory of a configuration and hold its lock."""
+    run = RunDirectory(config.directory(runs), config)
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(run.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise run._unwritable(error) from None
+    try:
+        _acquire(lock, run.path)
+        _settle(run)
+        try:
+            yield run
+        except LabError as error:
+            if not isinstance(error, (RunBusyError, RunInterruptedError)):
+                run.note_failure(str(error))
+            raise
+    finally:
+        if run._metrics >= 0:
+            os.close(run._metrics)
+        os.close(lock)  # closing releases it; so does the kernel when the process dies
+
+
+def _acquire(lock: int, path: Path) -> None:
+    deadline = time.monotonic() + LOCK_PATIENCE
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise RunBusyError(f"another process is working on {path}.") from None
+            time.sleep(0.02)
+
+
+def check_same(path: Path, there: RunConfig, here: RunConfig) -> None:
+    """LabError where a run directory holds another configuration than the one wanted."""
+    if there != here:
+        changed = differences(there, here)
+        raise LabError(f"{path} holds another configuration ({changed}); choose another --variant or --runs.")
+
+
+def check_siblings(config: RunConfig, runs: Path) -> None:
+    """UsageError where other models or seeds of the same variant have other settings: one name, one setting."""
+    for file in sorted((runs / config.experiment / config.variant).glob("*/seed*/config.json")):
+        other = read_config(file.parent)
+        if other is None or (other.model, other.seed) == (config.model, config.seed):
+            continue
+        layer = config.layer if other.model == config.model else other.layer
+        like = dataclasses.replace(as_on(config, other), model=other.model, seed=other.seed, layer=layer)
+        if told := differences(other, like):
+            raise UsageError(f"{file.parent} has other settings ({told}): choose another --variant.")
+
+
+def _settle(run: RunDirectory) -> None:
+    """Make sure that the directory belongs to this configuration, and clear away what an earlier attempt left.
+
+    A directory without checkpoint and result holds nothing yet, and takes another configuration.
+    """
+    existing = read_config(run.path)
+    if existing is not None and any((run.path / name).exists() for name in ("checkpoint.safetensors", "result.json")):
+        check_same(run.path, existing, run.config)
+    try:
+        for leftover in run.path.glob(".*.tmp"):
+            leftover.unlink()
+        (run.path / "failure.json").unlink(missing_ok=True)
+    except OSError as error:
+        raise run._unwritable(error) from None
+    if existing != run.config:
+        run.write_json("config.json", json.loads(run.config.to_json()))
+
+
+def _digest(tensors: dict[str, Tensor], position: str) -> str:
+    digest = hashlib.sha256(position.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+# Reading from outside, without the lock
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object written by a run; None when the file does not exist."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        raise LabError(f"{path} cannot be read: {error}.") from None
+
+
+def read_config(path: Path) -> RunConfig | None:
+    """The configuration of a run directory; None when it has none yet."""
+    file = path / "config.json"
+    try:
+        return from_json(file.read_text(), str(file))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"{file} cannot be read: {error}.") from None
+
+
+def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
+    """The logged lines of a run, or of its first bytes; a last line that is still being written is left out."""
+    file = path / "metrics.jsonl"
+    try:
+        content = file.read_bytes()[:size]
+    except FileNotFoundError:
+        return []
+    try:
+        return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
+    except ValueError as error:
+        raise LabError(f"{file} is damaged: {error}.") from None
+
+
+def is_alive(path: Path) -> bool:
+    """Whether a process holds the run."""
+    return held(str(path / "lock"))
+
+
+def find(runs: Path) -> list[Path]:
+    """Every run directory under `runs`, in order."""
+    found = (file.parent for file in runs.glob("*/*/*/seed*/config.json"))
+    return sorted(found, key=lambda path: (path.parent, len(path.name), path.name))  # seed 2 before seed 10
