@@ -244,7 +244,7 @@ def test_reproduce_shows_experiments_in_parts(
     for config in shrunk:
         train(config, Path("runs"))
     monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: shrunk)
-    monkeypatch.setattr("goru.lab.paper.experiment.Experiment.other_settings", lambda *_: "")  # though they are smaller
+    monkeypatch.setattr(paper.Experiment, "other_settings", lambda *_: "")  # though they are smaller
     assert main(["reproduce", "shortest_path", "--runs", "runs", "--data", "generated"]) == 0
     text = capsys.readouterr().out
     assert "whole sequences %" in text
