@@ -252,7 +252,8 @@ def test_a_ray_of_its_own(tmp_path: Path) -> None:
         output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == RunInterruptedError.exit_code, errors
     assert errors.splitlines() == [
-        f"goru: stopped; every run is saved. To continue: goru reproduce copying --quick --models gru {' '.join(arguments)}"
+        "goru: stopped; every run is saved. To continue: "
+        f"goru reproduce copying --quick --models gru {' '.join(arguments)}"
     ]
     assert "running  copying/quick/gru/seed0" in output
     assert (directory / "checkpoint.safetensors").exists()
