@@ -20,6 +20,9 @@ import torch
 
 from goru.__main__ import main
 from goru.lab import cli, paper
+from goru.lab.cli.parse import parse
+from goru.lab.data import dataset
+from goru.lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -116,19 +119,19 @@ def accepted(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if verb == "doctor" or not rest or "--help" in rest:
         assert verb == "doctor" or verb in cli.VERBS
         return
-    kind = cli.OPTIONS[verb]
+    command = cli.verb(verb)
     if verb == "run":
         if "--config" in rest:  # of a run that is not here: the options beside it are what can be checked
             assert not [word for word in rest if word.startswith("--") and word != "--config"]
             return
-        base, rest = cli._base_config(rest)
-        options = cli._parse(kind, "run", rest, cli.RunOptions(base, Path("runs")))
+        base, rest = command.base_config(rest)
+        options = parse(command.Options, "run", rest, command.Options(base, Path("runs")))
         assert options.config.experiment in paper.EXPERIMENTS
         return
-    options = cli._parse(kind, verb, rest)
+    options = parse(command.Options, verb, rest)
     if verb == "reproduce":
-        monkeypatch.setattr(cli.data_commands, "missing", lambda configs: {})
-        configs, _ = cli._chosen_runs(options)
+        monkeypatch.setattr("goru.lab.cli.data.missing", lambda configs: {})
+        configs, _ = command.chosen_runs(options)
         assert configs
     elif verb in ("show", "bench"):
         for one in [options.experiment] if verb == "show" else options.experiments:
@@ -136,7 +139,7 @@ def accepted(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     elif verb == "data":
         assert options.action in ("ls", "fetch", "verify", "path")
         for one in options.names:
-            cli.data_commands.datasets.dataset(one)
+            dataset(one)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=name)
@@ -157,7 +160,7 @@ def test_commands_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 script = f"{words[2].replace('.', '/')}.py" if words[1] == "-m" else words[1]
                 assert script == "pytest.py" or (ROOT / script).is_file()
                 assert all((ROOT / word).exists() for word in words[3:] if "/" in word)
-        except (SystemExit, AssertionError, KeyError, cli.LabError) as error:
+        except (SystemExit, AssertionError, KeyError, LabError) as error:
             pytest.fail(f"{page.name}: {command}: {error}")
 
 

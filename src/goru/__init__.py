@@ -1,13 +1,9 @@
+# ruff: noqa: F403, F405  (the names of __all__ come from library.py)
 """Gated orthogonal recurrent units for PyTorch: `goru.GORU` takes the place of `torch.nn.GRU`."""
 
+import sys as _sys
 from importlib.metadata import version as _version
-
-from . import gates
-from .activation import modrelu
-from .kernels.backends import use_backend
-from .layers.eurnn import EURNN, EURNNCell
-from .layers.goru import GORU, GORUCell
-from .layers.parameter_groups import parameter_groups
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = _version("goru")
 
@@ -21,3 +17,23 @@ __all__ = [
     "parameter_groups",
     "use_backend",
 ]
+
+
+def _is_command() -> bool:
+    """Whether this process is the command `goru`, or `python -m goru`."""
+    program = _sys.argv[0] if getattr(_sys, "argv", None) else ""
+    if program == "-m":  # `python -m` has not found its module yet
+        return _sys.orig_argv[_sys.orig_argv.index("-m") + 1] in ("goru", "goru.lab")
+    return program.replace("\\", "/").rpartition("/")[2] in ("goru", "goru.exe")
+
+
+if _TYPE_CHECKING or not _is_command():
+    from .library import *
+else:  # `goru ls` and `goru --help` should not wait for torch: the library is imported when it is first used
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import library
+
+        return getattr(library, name)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,10 @@ def outcome(directory: Path) -> dict[str, Any]:
     )
 
 
-def goru(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+def goru(*arguments: str, python: Sequence[str] = (), **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own; `python` are options of the interpreter."""
     return subprocess.run(
-        [sys.executable, "-m", "goru.lab", *arguments],
+        [sys.executable, *python, "-m", "goru.lab", *arguments],
         capture_output=True,
         text=True,
         timeout=120,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -244,7 +246,7 @@ def test_reproduce_shows_experiments_in_parts(
     for config in shrunk:
         train(config, Path("runs"))
     monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: shrunk)
-    monkeypatch.setattr("goru.lab.paper.experiment.Experiment.other_settings", lambda *_: "")  # though they are smaller
+    monkeypatch.setattr(paper.Experiment, "other_settings", lambda *_: "")  # though they are smaller
     assert main(["reproduce", "shortest_path", "--runs", "runs", "--data", "generated"]) == 0
     text = capsys.readouterr().out
     assert "whole sequences %" in text
@@ -259,9 +261,38 @@ def test_as_a_command(tmp_path: Path) -> None:
 
 
 def test_the_library_does_not_know_the_laboratory() -> None:
-    import subprocess
-    import sys
-
     code = "import goru, sys; print(sorted(m for m in sys.modules if m.startswith('goru.lab')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        ((), 0),
+        (("ls",), 0),
+        (("show", "babi"), 0),
+        (("status",), 1),
+        (("reproduce", "--help"), 0),
+        (("runn",), 2),
+        (("run", "copying", "--sed", "3"), 2),
+        (("run", "copyin"), 2),
+    ],
+)
+def test_what_needs_no_torch_does_not_import_it(argv: tuple[str, ...], code: int, tmp_path: Path) -> None:
+    """As commands: every imported module is listed on standard error."""
+    done = goru(*argv, python=["-X", "importtime"], cwd=tmp_path)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert done.returncode == code
+    assert "goru.lab.cli" in imported
+    assert not imported & {"torch", "numpy", "matplotlib", "safetensors", "soundfile", "ray"}
+
+
+def test_the_command_uses_the_library(tmp_path: Path) -> None:
+    """Which it has not imported at the start."""
+    run = ["run", "copying", "--model", "eurnn-real", "--runs", str(tmp_path), *TINY]
+    assert goru(*run, "--mesh", "tunable").returncode == 0
+    code = "import sys; sys.argv = ['/usr/bin/goru']; import goru; print('torch' in sys.modules, goru.GORU, goru.x)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith("AttributeError: module 'goru' has no attribute 'x'\n")

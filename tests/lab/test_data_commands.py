@@ -79,7 +79,7 @@ def test_verify_real(capsys: pytest.CaptureFixture[str]) -> None:
         (("data", "fetch"), "which data set? There are: shortest_path"),
         (("data", "fetch", "pbt"), 'did you mean "ptb"?'),
         (("data", "fetch", "timit"), "timit cannot be downloaded (LDC93S1"),
-        (("reproduce", "babi", "--tasks", "1,x"), "--tasks wants numbers"),
+        (("reproduce", "babi", "--tasks", "1,x"), "--tasks should be numbers"),
         (("reproduce", "babi", "--tasks", "99"), 'there is no variant of babi "task99"'),
         (("reproduce", "speech", "--tasks", "1"), "--tasks goes with babi alone"),
         (("reproduce", "babi", "--tasks", "2", "--quick"), "the small world has tasks"),
@@ -104,7 +104,7 @@ def test_missing_data_are_one_sentence(nothing: Path, experiment: str, capsys: p
 
 def test_each_data_set_is_looked_at_once(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(store, "glance", lambda one: looked.append(one.name))
+    monkeypatch.setattr(store, "check_quickly", lambda one: looked.append(one.name))
     configs = paper.grid(seeds=2) + paper.grid(["speech"], variants=["timit"])
     assert data_commands.missing(configs) == {}
     assert sorted(looked) == ["babi", "ptb", "shortest_path", "speech_so762_8k", "timit"]

@@ -23,7 +23,7 @@ from typing import ClassVar
 import pytest
 
 from goru.lab import data as datasets
-from goru.lab.data import archives, catalogue, download, penn_characters, speechocean, store, workplace
+from goru.lab.data import archives, catalogue, download, penn_characters, speechocean, store, temporary
 from goru.lab.data.archives import DataDamagedError, read_gzip, read_members
 from goru.lab.data.catalogue import DataSet, Download, Part, Source
 from goru.lab.errors import LabError, UsageError
@@ -106,7 +106,7 @@ class TestLookUp:
         variable = put(places / "data" / "letters", CONTENT)
         assert store.find(set_) == variable
         option = put(places / "option" / "letters", CONTENT)
-        store.look_first_in(places / "option")
+        store.search_first(places / "option")
         assert store.find(set_) == option
         (option / "en/one.txt").unlink()
         (option / "en/two.txt").unlink()
@@ -170,7 +170,7 @@ class TestLookUp:
         put(places / "data" / "letters", files)
         set_ = letters(Source((Download("letters.tar.gz", ("http://127.0.0.1/",), 1),)))
         mend = "; run `goru data fetch letters` for a good copy."
-        for look in (lambda: store.read(set_, ["en/one.txt"]), lambda: store.glance(set_)):
+        for look in (lambda: store.read(set_, ["en/one.txt"]), lambda: store.check_quickly(set_)):
             with pytest.raises(DataDamagedError) as error:
                 look()
             assert str(error.value).endswith(mend)
@@ -357,7 +357,7 @@ class TestFetch:
         said: list[str] = []
         folder = download.fetch(set_, say=said.append, progress=False)
         assert folder == places / "data" / "letters"
-        assert "Licence: Free." in said[0]
+        assert "License: Free." in said[0]
         assert store.verify(set_).state == "good"
         assert sorted(p.relative_to(places).as_posix() for p in places.rglob("*") if p.is_file()) == [
             "data/letters/en/one.txt",
@@ -465,12 +465,11 @@ class TestFetch:
         assert store.read(set_, list(made)) == made
 
 
-class TestWorkplaces:
+class TestTemporaryFolders:
     """The temporary folders of fetches."""
 
     KILLED_FETCH = """
 import sys
-from goru.lab.cli import data as data_commands
 from goru.lab.cli import main
 from goru.lab.data.catalogue import DATASETS, Download, Source
 from tests.lab.test_datasets import letters
@@ -491,7 +490,7 @@ sys.exit(main(["data", "fetch", "letters"]))
         try:
             assert server.holding.wait(60)
             (working,) = (places / "data").glob(".fetching-*")
-            workplace.remove_abandoned(places / "data")
+            temporary.remove_abandoned(places / "data")
             assert working.is_dir()
             fetching.send_signal(number)
             code = fetching.wait(60)
@@ -514,16 +513,16 @@ sys.exit(main(["data", "fetch", "letters"]))
         new.mkdir()
         os.utime(old, (1e9, 1e9))
         mine = put(tmp_path / "mine", {"file": b"a"})
-        workplace.remove_abandoned(tmp_path)
+        temporary.remove_abandoned(tmp_path)
         assert sorted(tmp_path.iterdir()) == [new, mine]
-        workplace.remove_abandoned(tmp_path / "nowhere")
+        temporary.remove_abandoned(tmp_path / "nowhere")
 
 
 class TestCatalogue:
     def test_every_set_is_described(self) -> None:
         for one in catalogue.DATASETS.values():
             assert one.title
-            assert one.licence.endswith(".")
+            assert one.license.endswith(".")
             assert one.size
             assert one.sources or one.bring
             for source in one.sources:
@@ -531,8 +530,8 @@ class TestCatalogue:
                 for each in source.downloads:
                     assert all(address.startswith(("https://", "http://")) for address in each.addresses)
         assert [len(datasets.dataset(name).parts) for name in ("babi", "shortest_path", "ptb")] == [40, 30, 3]
-        assert "LDC" in datasets.dataset("ptb").licence
-        assert "LDC" in datasets.dataset("timit").licence
+        assert "LDC" in datasets.dataset("ptb").license
+        assert "LDC" in datasets.dataset("timit").license
 
     @pytest.mark.parametrize(
         "name", [pytest.param(name, marks=needs(name)) for name in ("babi", "shortest_path", "ptb")]

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from goru.lab.problems.parenthesis import count, generate
+from goru.lab.problems.recall import RecallProblem
 from goru.lab.tasks.copying import Copying
 from goru.lab.tasks.denoise import Denoise
 from goru.lab.tasks.parenthesis import Parenthesis
-from goru.lab.tasks.recall import RecallProblem, RecallTask
+from goru.lab.tasks.recall import RecallTask
 from goru.lab.tasks.task import stream
 
 RECALL_TASKS = [Copying(delay=50), Copying(delay=50, placement="random"), Denoise(delay=50)]
@@ -32,14 +34,14 @@ class Scripted:
 
 def test_copying_by_hand() -> None:
     # T = 4, three symbols: 3 data, T - 1 blanks, the marker (9), 3 blanks.
-    batch = Copying(delay=4, recall=3).generate(Scripted([[5, 1], [8, 1], [2, 7]]), 2)  # pyright: ignore[reportArgumentType]
+    batch = Copying(delay=4, recall=3).problem(0, 1).generate(Scripted([[5, 1], [8, 1], [2, 7]]), 2)  # pyright: ignore[reportArgumentType]
     assert batch.inputs.T.tolist() == [[5, 8, 2, 0, 0, 0, 9, 0, 0, 0], [1, 1, 7, 0, 0, 0, 9, 0, 0, 0]]
     assert batch.targets.T.tolist() == [[0, 0, 0, 0, 0, 0, 0, 5, 8, 2], [0, 0, 0, 0, 0, 0, 0, 1, 1, 7]]
 
 
 def test_copying_at_a_random_place_by_hand() -> None:
     task = Copying(delay=4, recall=3, placement="random")
-    batch = task.generate(Scripted([[5, 1], [8, 1], [2, 7]], [3, 1]), 2)  # pyright: ignore[reportArgumentType]
+    batch = task.problem(0, 1).generate(Scripted([[5, 1], [8, 1], [2, 7]], [3, 1]), 2)  # pyright: ignore[reportArgumentType]
     assert batch.inputs.T.tolist() == [[0, 0, 0, 5, 8, 2, 9, 0, 0, 0], [0, 1, 1, 7, 0, 0, 9, 0, 0, 0]]
     assert batch.targets.T.tolist() == [[0, 0, 0, 0, 0, 0, 0, 5, 8, 2], [0, 0, 0, 0, 0, 0, 0, 1, 1, 7]]
 
@@ -47,14 +49,16 @@ def test_copying_at_a_random_place_by_hand() -> None:
 def test_denoise_by_hand() -> None:
     # The three smallest of the six numbers stand at 1, 3 and 4.
     order = [[0.9, 0.1, 0.8, 0.3, 0.2, 0.7]]
-    batch = Denoise(delay=4, recall=3).generate(Scripted([[5], [8], [2]], order), 1)  # pyright: ignore[reportArgumentType]
+    batch = Denoise(delay=4, recall=3).problem(0, 1).generate(Scripted([[5], [8], [2]], order), 1)  # pyright: ignore[reportArgumentType]
     assert batch.inputs.T.tolist() == [[0, 5, 0, 8, 2, 0, 9, 0, 0, 0]]
     assert batch.targets.T.tolist() == [[0, 0, 0, 0, 0, 0, 0, 5, 8, 2]]
 
 
 @pytest.mark.parametrize("task", RECALL_TASKS, ids=["start", "random", "denoise"])
 def test_recall_tasks_keep_their_form(task: RecallTask) -> None:
-    inputs, targets = task.generate(stream(0, "train"), 500)
+    problem = task.problem(0, 1)
+    assert isinstance(problem, RecallProblem)
+    inputs, targets = problem.generate(stream(0, "train"), 500)
     assert inputs.shape == targets.shape == (70, 500)
     assert (inputs[59] == 9).all()
     assert (inputs == 9).sum() == 500
@@ -71,10 +75,10 @@ def test_recall_tasks_keep_their_form(task: RecallTask) -> None:
 
 def test_places() -> None:
     rng = stream(1, "train")
-    start = Copying(delay=20, placement="random").places(rng, 4000)
+    start = Copying(delay=20, placement="random").problem(0, 1).places(rng, 4000)
     assert (np.diff(start, axis=0) == 1).all()
     assert (start.min(), start.max()) == (0, 28)  # the last block ends just before the marker
-    scattered = Denoise(delay=20).places(rng, 4000)
+    scattered = Denoise(delay=20).problem(0, 1).places(rng, 4000)
     assert (np.diff(scattered, axis=0) > 0).all()  # distinct and rising
     # Each of the 29 places is taken with probability 10/29.
     taken = np.bincount(scattered.ravel(), minlength=29)
@@ -109,7 +113,7 @@ class Fixed(torch.nn.Module):
 @pytest.mark.parametrize("loss_on", ["all", "recall"])
 def test_recall_scores(loss_on: Any) -> None:
     task = Copying(delay=5, recall=4, test_size=6, loss_on=loss_on)
-    problem = RecallProblem(task, seed=0, batch_size=4)
+    problem = task.problem(seed=0, batch_size=4)
     # The memoryless answer: blank for certain, then a uniform guess over the eight symbols.
     logits = torch.full((13, 4, 9), -60.0)
     logits[:9, :, 0] = 60.0
@@ -138,14 +142,14 @@ def test_parenthesis_by_hand() -> None:
     symbols = {"a": 0, "b": 1, "A": 2, "B": 3, "n": 4}
     text = ["aaanAAAbB", "AbbnbBaBB"]
     inputs = np.array([[symbols[c] for c in line] for line in text]).T
-    counts = task.count(inputs)
+    counts = count(task, inputs)
     assert counts[:, 0].T.tolist() == [[1, 2, 2, 2, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1, 0]]
     assert counts[:, 1].T.tolist() == [[0, 0, 0, 0, 0, 0, 1, 1, 1], [0, 1, 2, 2, 2, 1, 1, 0, 0]]
 
 
 def test_parenthesis_counts_step_by_step() -> None:
     task = Parenthesis(length=300, kinds=2, noise=1, cap=3)  # few kinds, low cap: walks pass it often
-    inputs, targets = task.generate(stream(5, "train"), 40)
+    inputs, targets = generate(task, stream(5, "train"), 40)
     passed = 0
     for b in range(40):
         now = [0, 0]

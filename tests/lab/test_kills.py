@@ -25,7 +25,7 @@ from tests.lab.small import SMALL, goru, outcome, save, small
 
 # Children are forked from a process that has imported torch and done nothing else.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["goru.lab.training.loop"])
+PROCESSES.set_forkserver_preload(["goru.lab.training.distributed"])
 
 BIG = {"layer.hidden_size": 64, "batch": 64}
 """Changes that make a run last for seconds."""
@@ -161,7 +161,7 @@ def test_control_c(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=30)
     assert process.returncode == RunInterruptedError.exit_code
     expected = f"goru reproduce copying --quick --runs {tmp_path} --models gru --jobs 1"
-    assert errors.splitlines()[-1] == f"goru: stopped; every run is kept. To go on: {expected}"
+    assert errors.splitlines()[-1] == f"goru: stopped; every run is saved. To continue: {expected}"
     assert (directory / "checkpoint.safetensors").exists()
     assert not (directory / "failure.json").exists()
     assert not runs.is_alive(directory)
@@ -179,7 +179,7 @@ def test_control_c_on_one_run(tmp_path: Path) -> None:
     assert process.returncode == RunInterruptedError.exit_code
     said = errors.splitlines()[-1]
     assert said.startswith("goru: stopped at step ")
-    assert said.endswith(f"To go on: goru run --config {directory / 'config.json'} --runs {tmp_path}")
+    assert said.endswith(f"To continue: goru run --config {directory / 'config.json'} --runs {tmp_path}")
     saved = runs.RunDirectory(directory, config).load_checkpoint()
     assert saved is not None
     assert f"stopped at step {saved[1]['step']} of 3000" in said
@@ -224,7 +224,7 @@ def test_a_grid_goes_on_when_a_run_fails(tmp_path: Path) -> None:
     assert [job.deaths for job in jobs] == [0, 0, 1, 0]
     assert "cannot be read" in jobs[0].message
     assert "another process is working on" in jobs[1].message
-    assert jobs[2].message == "its process was ended by signal 9; the same command again goes on."
+    assert jobs[2].message == "its process was ended by signal 9; run the same command again to continue."
     assert [job.state for job in engine.plan([good, damaged], tmp_path)] == ["skipped", "waiting"]
 
 

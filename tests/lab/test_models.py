@@ -11,8 +11,8 @@ from torch import nn
 
 import goru
 from goru.lab import paper
-from goru.lab.networks import StepTagger, count_parameters, make_layer, one_hot, update_gates
-from goru.lab.training.config import LayerConfig
+from goru.lab.cells import LayerConfig, make_layer
+from goru.lab.networks import StepTagger, count_parameters, one_hot, update_gates
 
 
 def tagger(layer: LayerConfig, symbols: int = 10, outputs: int = 9) -> StepTagger:
@@ -87,7 +87,7 @@ def test_head_and_counts() -> None:
 
 @pytest.mark.parametrize("cell", ["goru", "eurnn", "gru", "lstm"])
 def test_tagger_sees_one_hot_symbols(cell: str) -> None:
-    network = tagger(LayerConfig(cell=cell, hidden_size=6, mesh="tunable"), symbols=4, outputs=3)  # pyright: ignore[reportArgumentType]
+    network = tagger(LayerConfig(cell=cell, hidden_size=6, mesh="tunable"), symbols=4, outputs=3)
     symbols = torch.tensor([[0, 3], [2, 1]])
     vectors = torch.tensor([[[1.0, 0, 0, 0], [0, 0, 0, 1]], [[0, 0, 1, 0], [0, 1, 0, 0]]])
     assert torch.equal(one_hot(symbols, 4, network.head.weight), vectors)
@@ -98,7 +98,7 @@ def test_tagger_sees_one_hot_symbols(cell: str) -> None:
 def test_update_gates() -> None:
     symbols = torch.randint(0, 10, (7, 3))
     for cell in ("goru", "gru"):
-        gates = update_gates(tagger(LayerConfig(cell=cell, hidden_size=6)), symbols)  # pyright: ignore[reportArgumentType]
+        gates = update_gates(tagger(LayerConfig(cell=cell, hidden_size=6)), symbols)
         assert gates is not None
         assert gates.shape == (7, 3, 6)
         assert ((gates > 0) & (gates < 1)).all()

@@ -72,7 +72,7 @@ def test_a_run_from_its_own_file_is_the_same_run(monkeypatch: pytest.MonkeyPatch
         trained.append(config)
         return {"final": {}, "baseline": 1.0}
 
-    monkeypatch.setattr("goru.lab.cli.train", remember)
+    monkeypatch.setattr("goru.lab.training.loop.train", remember)
     assert main(["run", "denoise", "--model", "gru", "--variant", "mine"]) == 0
     (first,) = trained
     assert first.variant == "mine"

@@ -20,8 +20,8 @@ import pytest
 
 from goru.lab import paper
 from goru.lab.cli import main
+from goru.lab.engines import process, worker
 from goru.lab.engines import ray as engine_ray
-from goru.lab.engines import worker
 from goru.lab.engines.local import Job, plan, run_locally
 from goru.lab.engines.ray import Cluster, run_on_ray
 from goru.lab.errors import LabError, RunInterruptedError, UsageError
@@ -201,7 +201,7 @@ def test_the_driver_dies_and_is_started_again(cluster: Any, tmp_path: Path, caps
 
     (job,) = carry_out([config], tmp_path, cluster, kill, retries=0, checkpoint_seconds=1e9)
     assert job.state == "failed"
-    assert job.message == "its process or machine died 1 times; the same command again goes on."
+    assert job.message == "its process or machine died 1 times; run the same command again to continue."
     cluster.remove_node(machine)
 
 
@@ -252,7 +252,8 @@ def test_a_ray_of_its_own(tmp_path: Path) -> None:
         output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == RunInterruptedError.exit_code, errors
     assert errors.splitlines() == [
-        f"goru: stopped; every run is kept. To go on: goru reproduce copying --quick --models gru {' '.join(arguments)}"
+        "goru: stopped; every run is saved. To continue: "
+        f"goru reproduce copying --quick --models gru {' '.join(arguments)}"
     ]
     assert "running  copying/quick/gru/seed0" in output
     assert (directory / "checkpoint.safetensors").exists()
@@ -334,17 +335,17 @@ def test_machines_that_are_not_fit(cluster: Any, one_job: list[Job], tmp_path: P
 
 
 def test_a_machine_that_does_not_share_the_folder(tmp_path: Path) -> None:
-    versions = {name: worker.version(name) for name in worker.SAME_PACKAGES}
+    versions = {name: process.version(name) for name in process.SAME_PACKAGES}
     mark = tmp_path / ".grid"
     for make in (lambda: None, mark.touch):
         make()
-        script, problem = worker.ready(str(mark), versions)
+        script, problem = process.ready(str(mark), versions)
         assert f"does not share {tmp_path} and its locks; take a folder" in problem
         assert not script
     with mark.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert worker.ready(str(mark), versions) == (worker.__file__, "")
-        _, problem = worker.ready(str(mark), versions | {"torch": "1.0"})
+        assert process.ready(str(mark), versions) == (worker.__file__, "")
+        _, problem = process.ready(str(mark), versions | {"torch": "1.0"})
         assert problem.endswith(
             f"has torch {versions['torch']}, this machine 1.0; install the same version on all machines."
         )
@@ -361,7 +362,7 @@ def test_the_settings_of_the_engine_go_with_a_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("GORU_BACKEND", "nonsense")
     config = small("copying", "goru", steps=2)
     with engine_ray._mark(tmp_path) as mark:
-        told = worker.carry_out(config.to_json(), str(tmp_path), "", str(mark), 30.0, settings, {}, 0.0)
+        told = process.carry_out(config.to_json(), str(tmp_path), "", str(mark), 30.0, settings, {}, 0.0)
         assert list(told) == [socket.gethostname(), (0, "the process ended with exit code 0.")]
     assert not mark.exists()
 

@@ -14,6 +14,7 @@ from goru.lab.data.generated import graphs, small_world, text
 from goru.lab.data.penn_characters import characters as as_characters
 from goru.lab.data.readers import characters, paths, stories
 from goru.lab.data.readers.lines import LONGEST_LINE, FormatError, numbered
+from goru.lab.tasks.babi import GENERATED_TASKS
 from tests.lab.attempts import attempt
 from tests.lab.real_data import needs
 
@@ -187,7 +188,7 @@ class TestGenerated:
             parts = [part for part in parts if not part & set(edge)] + [joined]
         return parts
 
-    @pytest.mark.parametrize("task", small_world.TASKS)
+    @pytest.mark.parametrize("task", GENERATED_TASKS)
     def test_small_world(self, task: int) -> None:
         content = small_world.write(task, 500, np.random.default_rng(task))
         questions = stories.parse(content, "world")

@@ -72,7 +72,7 @@ def test_second_process_leaves(tmp_path: Path) -> None:
 
 
 def test_looking_at_a_run_does_not_stop_it(tmp_path: Path) -> None:
-    """A reader's glance at the lock must not make a starting run believe that it is busy."""
+    """A reader's look at the lock must not make a starting run believe that it is busy."""
     with hold(CONFIG, tmp_path) as run:
         lock = os.open(run.path / "lock", os.O_RDONLY)
     import fcntl
@@ -140,7 +140,7 @@ def test_checkpoint_of_another_configuration(stopped: Path, tmp_path: Path) -> N
 
 def test_metrics_shorter_than_the_checkpoint(stopped: Path, tmp_path: Path) -> None:
     (stopped / "metrics.jsonl").write_text("")
-    with pytest.raises(LabError, match="the checkpoint counts on"):
+    with pytest.raises(LabError, match="the checkpoint relies on"):
         train(CONFIG, tmp_path)
 
 

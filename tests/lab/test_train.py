@@ -15,7 +15,8 @@ from goru.lab.errors import LabError, RunInterruptedError
 from goru.lab.tasks.task import MakeRecurrent, Problem, Task
 from goru.lab.training import run_directory as runs
 from goru.lab.training.config import RunConfig, from_json, override
-from goru.lab.training.loop import Training, train
+from goru.lab.training.loop import train
+from goru.lab.training.state import Training
 from tests.lab.small import outcome, small, without_clock
 
 RUNS = [
@@ -170,7 +171,7 @@ def test_parameters_that_are_not_numbers_are_never_saved(tmp_path: Path, monkeyp
         return loss
 
     monkeypatch.setattr(Training, "learn", poisoned)
-    with pytest.raises(LabError, match=r"the loss became nan at step 10 .*\(step 8 is kept\)"):
+    with pytest.raises(LabError, match=r"the loss became nan at step 10 .*\(step 8 is saved\)"):
         train(config, tmp_path, checkpoint_seconds=0)
 
 

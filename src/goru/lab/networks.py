@@ -1,4 +1,4 @@
-"""The networks around a recurrent layer, and the layers as each model of the paper has them.
+"""The networks around a recurrent layer.
 
 Legend: T steps, B batch, H hidden, S input symbols, O outputs of the head.
 """
@@ -15,7 +15,6 @@ import goru
 
 if TYPE_CHECKING:
     from goru.lab.tasks.task import MakeRecurrent
-    from goru.lab.training.config import LayerConfig
 
 HEAD_BIAS = 0.01
 
@@ -74,9 +73,9 @@ class QuestionReader(nn.Module):
         self, statements: Tensor, statement_lengths: Tensor, question: Tensor, question_lengths: Tensor
     ) -> Tensor:
         """Words (T, B) with their lengths (B), twice, to logits of the answer (B, O)."""
-        told = self._last(self.statements, statements, statement_lengths)
+        read = self._last(self.statements, statements, statement_lengths)
         asked = self._last(self.question, question, question_lengths)
-        output, _ = self.joined(torch.cat([told, asked], -1).unsqueeze(0))
+        output, _ = self.joined(torch.cat([read, asked], -1).unsqueeze(0))
         return self.head(output[0])
 
     def _last(self, recurrent: nn.Module, words: Tensor, lengths: Tensor) -> Tensor:
@@ -115,10 +114,9 @@ def glorot_head(inputs: int, outputs: int) -> nn.Linear:
 
 
 def run_padded(recurrent: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
-    """The output of a layer over a padded batch; what it holds after each row's end is not to be used.
+    """The output of a layer over a padded batch; the values after each row's end are meaningless.
 
-    torch's layers know no `lengths`, and need none here: one-way, they cannot see what comes after a row's
-    end.
+    torch's layers have no `lengths` argument and need none here: in one direction, a step does not see later steps.
     """
     if isinstance(recurrent, nn.RNNBase):
         return recurrent(x)[0]
@@ -135,37 +133,8 @@ def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:
     return records[0].update
 
 
-def make_layer(layer: LayerConfig, input_size: int) -> nn.Module:
-    """The recurrent layer of a configuration, initialised."""
-    backend = None if layer.backend == "auto" else layer.backend
-    if layer.cell == "goru":
-        return goru.GORU(
-            input_size,
-            layer.hidden_size,
-            mesh=layer.mesh,
-            capacity=layer.capacity,
-            reset_gate=layer.reset_gate,
-            update_gate=layer.update_gate,
-            init=layer.init,
-            backend=backend,
-        )
-    if layer.cell == "eurnn":
-        return goru.EURNN(
-            input_size,
-            layer.hidden_size,
-            complex=layer.complex,
-            mesh=layer.mesh,
-            capacity=layer.capacity,
-            backend=backend,
-        )
-    baseline = (nn.GRU if layer.cell == "gru" else nn.LSTM)(input_size, layer.hidden_size)
-    if layer.init != "torch":
-        initialise_as_tensorflow(baseline)
-    return baseline
-
-
 @torch.no_grad()
-def initialise_as_tensorflow(layer: nn.GRU | nn.LSTM) -> None:
+def initialize_as_tensorflow(layer: nn.GRU | nn.LSTM) -> None:
     """TensorFlow 1's initial values: Glorot over the joined [x, h] matrices, biases 0 but for open gates.
 
     TensorFlow's GRU has one matrix for r and z together and one for the candidate, its LSTM one for all four.

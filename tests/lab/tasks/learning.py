@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from goru.lab.networks import make_layer
+from goru.lab.cells import LayerConfig, make_layer
 from goru.lab.tasks.task import Problem
-from goru.lab.training.config import LayerConfig
 
 
 def fit(problem: Problem, steps: int, *, hidden_size: int = 64, lr: float = 0.005) -> dict[str, float]:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from goru.lab.networks import QuestionReader
-from goru.lab.tasks.babi import Babi, BabiProblem
+from goru.lab.problems.babi import BabiProblem, load
+from goru.lab.tasks.babi import Babi
 from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit, network_of, scores
 
@@ -101,7 +102,7 @@ class TestReal:
     def test_no_story_is_cut_between_training_and_validation(self) -> None:
         """In tasks 17, 18 and 20 the 900th question is not the last of its story."""
         for number in range(1, 21):
-            questions, _ = Babi(number=number).load()
+            questions, _ = load(Babi(number=number))
             about = Babi(number=number).problem(0, 32).about()["questions"]
             first, last = questions[about["train"]], questions[about["train"] - 1]
             assert first.story == last.story + 1

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goru.lab.tasks.epochs import Epochs, in_order
-from goru.lab.tasks.ragged import Ragged
+from goru.lab.problems.concatenated import ConcatenatedSequences
+from goru.lab.problems.epochs import Epochs, in_order
 
 
 @given(st.integers(1, 50), st.integers(1, 20), st.integers(0, 5), st.booleans())
@@ -43,18 +43,18 @@ def test_like_lengths_come_together() -> None:
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.data())
-def test_ragged(lengths: list[int], data: st.DataObject) -> None:
+def test_concatenated(lengths: list[int], data: st.DataObject) -> None:
     sequences = [np.arange(10 * k, 10 * k + n, dtype=np.float32)[:, None] * [1.0, -1.0] for k, n in enumerate(lengths)]
-    ragged = Ragged(sequences)
+    sequences_ = ConcatenatedSequences(sequences)
     rows = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=5))
-    padded, got = ragged.padded(torch.tensor(rows))
+    padded, got = sequences_.padded(torch.tensor(rows))
     assert got.tolist() == [lengths[row] for row in rows]
     assert padded.shape == (max(got.tolist()), len(rows), 2)
     for b, row in enumerate(rows):
         assert padded[: lengths[row], b].numpy().tolist() == sequences[row].tolist()
 
 
-def test_ragged_refuses_nothing_and_emptiness() -> None:
+def test_concatenated_refuses_nothing_and_emptiness() -> None:
     for sequences in ([], [np.zeros(0)]):
         with pytest.raises(ValueError, match="at least one sequence"):
-            Ragged(sequences)
+            ConcatenatedSequences(sequences)

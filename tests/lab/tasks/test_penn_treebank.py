@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from goru.lab.errors import LabError
-from goru.lab.tasks import penn_treebank
-from goru.lab.tasks.penn_treebank import PennTreebank, PennTreebankProblem
+from goru.lab.problems import penn_treebank
+from goru.lab.problems.penn_treebank import PennTreebankProblem, load
+from goru.lab.tasks.penn_treebank import PennTreebank
 from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit, network_of, scores
 
@@ -96,7 +97,7 @@ def test_learns_the_generated_text() -> None:
 @needs("ptb")
 def test_real() -> None:
     """The files' counts; trained for moments, a GORU is far below the entropy of the characters."""
-    texts = PennTreebank().load()
+    texts = load(PennTreebank())
     assert {split: len(text) for split, text in texts.items()} == {
         "train": 5_017_482,
         "valid": 393_042,

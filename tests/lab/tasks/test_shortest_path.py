@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from goru.lab.data.readers.paths import Example
-from goru.lab.tasks.shortest_path import ShortestPath, ShortestPathProblem, encode
+from goru.lab.problems.shortest_path import ShortestPathProblem, encode, load
+from goru.lab.tasks.shortest_path import ShortestPath
 from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit
 
@@ -65,7 +66,7 @@ def test_generated_sizes(generated: ShortestPathProblem) -> None:
 
 
 def test_folds_and_seeds_differ() -> None:
-    first, second = (ShortestPath(data="generated", fold=fold, graphs=38).load()["test"] for fold in (1, 2))
+    first, second = (load(ShortestPath(data="generated", fold=fold, graphs=38))["test"] for fold in (1, 2))
     assert not all((a.tokens == b.tokens).all() for a, b in zip(first, second, strict=True))
     assert len(first) == 40
     with pytest.raises(ValueError, match="fold should be from 1 to 10"):

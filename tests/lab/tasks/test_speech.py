@@ -14,7 +14,8 @@ from goru.lab import data as datasets
 from goru.lab.data import speechocean, store
 from goru.lab.data.readers import utterances
 from goru.lab.errors import LabError
-from goru.lab.tasks.speech import BINS, FLOOR, Speech, SpeechProblem, log_magnitude
+from goru.lab.problems.speech import BINS, FLOOR, SpeechProblem, log_magnitude, splits
+from goru.lab.tasks.speech import Speech
 from tests.lab import small_speech
 from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit, network_of, scores
@@ -103,7 +104,7 @@ def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.M
         Speech(data="timit").problem(0, 2)
     monkeypatch.setattr(timit, "SIZES", {"train": 6, "valid": 3, "test": 3})
     (tmp_path / "TIMIT" / "elsewhere").mkdir(parents=True)
-    for use in (lambda: store.glance(datasets.dataset("timit")), lambda: Speech(data="timit").problem(0, 2)):
+    for use in (lambda: store.check_quickly(datasets.dataset("timit")), lambda: Speech(data="timit").problem(0, 2)):
         with pytest.raises(LabError, match=r"has no folder TRAIN .*; bring your own copy: put or link the folder"):
             use()
     rng = np.random.default_rng(0)
@@ -120,7 +121,7 @@ def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.M
     file = timit.find_utterances(tmp_path / "TIMIT")["valid"][1]
     file.write_bytes(sphere_file(np.ones(600)))
     with pytest.raises(LabError, match=rf"{file}: has 600 samples, at least 767 are needed"):
-        list(Speech(data="timit").splits()["valid"]())
+        list(splits(Speech(data="timit"))["valid"]())
 
 
 @pytest.fixture
@@ -137,7 +138,10 @@ MEND = r"run `goru data fetch speech_so762_8k` for a good copy\.$"
 
 def refused(match: str) -> None:
     """Before a training starts, and by the training itself."""
-    for use in (lambda: store.glance(datasets.dataset("speech_so762_8k")), lambda: Speech().problem(0, 2).about()):
+    for use in (
+        lambda: store.check_quickly(datasets.dataset("speech_so762_8k")),
+        lambda: Speech().problem(0, 2).about(),
+    ):
         with pytest.raises(LabError, match=match) as error:
             use()
         assert "\n" not in str(error.value)
@@ -165,7 +169,7 @@ def test_a_broken_archive_is_refused(recorded: Path, split: str) -> None:
     refused(rf"so762_8k_{split}\.zip: lacks {split}/voice0000\.flac; {MEND}")
     archive.unlink()
     with pytest.raises(LabError, match=rf"lacks {archive.name}: run `goru data fetch speech_so762_8k`"):
-        store.glance(datasets.dataset("speech_so762_8k"))
+        store.check_quickly(datasets.dataset("speech_so762_8k"))
 
 
 def test_changed_sounds_are_refused(recorded: Path) -> None:
@@ -184,7 +188,7 @@ def test_another_rounding_is_used(recorded: Path) -> None:
     """The same utterances and lengths, other samples: what they are is for `goru data verify` to say."""
     entries = speechocean.read_manifest(recorded)
     assert speechocean.samples_digest(entries) != speechocean.SAMPLES_SHA256
-    store.glance(datasets.dataset("speech_so762_8k"))
+    store.check_quickly(datasets.dataset("speech_so762_8k"))
     assert Speech().problem(0, 2).about()["utterances"] == small_speech.SIZES
 
 
@@ -201,7 +205,7 @@ def test_the_shortest_utterance_that_is_read(cell: str) -> None:
 @needs("speech_so762_8k")
 def test_learns_on_real_speech() -> None:
     """Trained for moments on a part of the corpus, a GORU is better than saying the frame before."""
-    sounds = list(Speech().splits()["valid"]())
+    sounds = list(splits(Speech())["valid"]())
     assert len(sounds) == 600
     problem = SpeechProblem(
         {

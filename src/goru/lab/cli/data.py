@@ -1,59 +1,64 @@
-"""The command `goru data`: which data sets there are, where they lie, fetching and verifying them."""
+"""`goru data`: which data sets there are and where, fetching and verifying them."""
 
 from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from goru.lab import data as datasets
-from goru.lab.data import DATASETS, DataSet, store
+from goru.lab.cli.parse import parse
 from goru.lab.errors import LabError, UsageError, nearest
 from goru.lab.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from goru.lab.data import DataSet
 
 Sets = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME ...")]
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class Options:
     """Data sets: what there is and where, fetching, verifying (ls, fetch NAME, verify, path)."""
 
     action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ls|fetch|verify|path")]
-    """List them, download some, check those that are found, or say in which folders they are looked for."""
+    """List them, download some, check those that are found, or print the folders that are searched."""
     names: Sets = ()
-    """Which data sets (none: all; `fetch` wants names)."""
+    """Which data sets (none: all; `fetch` needs names)."""
     data_dir: Path | None = None
-    """A folder to look in first, and to fetch into."""
+    """A folder to search first, and to fetch into."""
 
 
-def data(options: DataOptions, console: Console) -> int:
-    """Carry out `goru data`; returns the exit code."""
+def main(argv: list[str], console: Console) -> int:
+    options = parse(Options, "data", argv)
     actions = {"ls": _list, "fetch": _fetch, "verify": _verify, "path": _path}
     if options.action not in actions:
         raise UsageError(nearest("action of goru data", options.action, actions))
-    if options.data_dir is not None:
-        store.look_first_in(options.data_dir)
-    return actions[options.action]([datasets.dataset(name) for name in options.names], console)
+    from goru.lab.data import dataset
+
+    search_first(options.data_dir)
+    return actions[options.action]([dataset(name) for name in options.names], console)
 
 
 def _list(chosen: list[DataSet], console: Console) -> int:
+    from goru.lab.data import DATASETS, store
+
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("data set", "experiment", "size", "licence", "where, or how to get it"):
+    for heading in ("data set", "experiment", "size", "license", "where, or how to get it"):
         table.add_column(heading, overflow="fold")
     for one in chosen or DATASETS.values():
         folder = store.find(one)
-        table.add_row(one.name, one.experiment, one.size, one.licence, str(folder or store.remedy(one)))
+        table.add_row(one.name, one.experiment, one.size, one.license, str(folder or store.remedy(one)))
     console.print(table, highlight=False)
     return 0
 
 
 def _fetch(chosen: list[DataSet], console: Console) -> int:
-    from goru.lab.data import download
+    from goru.lab.data import DATASETS, download
     from goru.lab.training.signals import interrupted_by
 
     if not chosen:
@@ -71,6 +76,8 @@ def _fetch(chosen: list[DataSet], console: Console) -> int:
 
 
 def _verify(chosen: list[DataSet], console: Console) -> int:
+    from goru.lab.data import DATASETS, store
+
     bad = []
     for one in chosen or DATASETS.values():
         verdict = store.verify(one)
@@ -87,31 +94,45 @@ def _verify(chosen: list[DataSet], console: Console) -> int:
 
 
 def _path(chosen: list[DataSet], console: Console) -> int:
-    """The folders of the look-up order, or those of the named sets."""
+    """The folders that are searched, or those of the named sets."""
+    from goru.lab.data import store
+
     for folder in [store.require(one) for one in chosen] or store.roots():
         console.print(str(folder), highlight=False, soft_wrap=True)
     return 0
 
 
+def search_first(folder: Path | None) -> None:
+    """Carry out `--data-dir`, an option of several commands."""
+    if folder is not None:
+        from goru.lab.data import store
+
+        store.search_first(folder)
+
+
 def missing(configs: list[RunConfig]) -> dict[str, str]:
-    """For each experiment whose data are missing or damaged, a sentence that says so and how to mend it."""
+    """For each experiment whose data are missing or damaged, a sentence that says so and how to fix it."""
+    from goru.lab.data import dataset
+
     reasons: dict[str, str] = {}
-    looked: dict[str, str | None] = {}
+    checked: dict[str, str | None] = {}
     for config in configs:
         name = config.task.data_set
         if name is None:
             continue
-        if name not in looked:
-            looked[name] = _trouble(datasets.dataset(name))
-        reason = looked[name]
+        if name not in checked:
+            checked[name] = _trouble(dataset(name))
+        reason = checked[name]
         if reason is not None:
             reasons.setdefault(config.experiment, reason)
     return reasons
 
 
 def _trouble(one: DataSet) -> str | None:
+    from goru.lab.data import store
+
     try:
-        store.glance(one)
+        store.check_quickly(one)
     except LabError as error:
         return str(error)
     return None

@@ -6,12 +6,12 @@ from goru.lab.data.store import (
     DataMissingError,
     Verdict,
     find,
-    look_first_in,
-    mending,
     read,
     require,
     roots,
+    search_first,
     verify,
+    with_remedy,
 )
 
 __all__ = [
@@ -22,10 +22,10 @@ __all__ = [
     "Verdict",
     "dataset",
     "find",
-    "look_first_in",
-    "mending",
     "read",
     "require",
     "roots",
+    "search_first",
     "verify",
+    "with_remedy",
 ]

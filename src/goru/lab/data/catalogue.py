@@ -50,7 +50,7 @@ class DataSet:
     """Also the name of its folder."""
     title: str
     experiment: str
-    licence: str
+    license: str
     """In a sentence."""
     size: str
     """What it takes on disk or to download."""
@@ -60,7 +60,7 @@ class DataSet:
     """Files that must be there, of a set without a table of checksums."""
     check: Callable[[Path], str | None] | None = None
     """Checks the content of a folder of such a set; raises LabError, may return what there is to say of it."""
-    look: Callable[[Path], object] | None = None
+    quick_check: Callable[[Path], object] | None = None
     """The part of that check that takes no time; raises LabError."""
     sources: tuple[Source, ...] = ()
     bring: str = ""
@@ -84,7 +84,7 @@ _DATASETS = (
         name="shortest_path",
         title="Shortest paths of Li et al. 2015, one run of their generator, ten folds",
         experiment="shortest_path",
-        licence="MIT.",
+        license="MIT.",
         size="1 MB",
         archives=("ggnn_seq4_shortest_path_10fold.tar.xz",),
         sources=(
@@ -106,7 +106,7 @@ _DATASETS = (
         name="babi",
         title="bAbI tasks 1-20, version 1.2, English, 1000 training questions each",
         experiment="babi",
-        licence="Creative Commons Attribution 3.0, Copyright (c) 2015-present, Facebook, Inc.",
+        license="Creative Commons Attribution 3.0, Copyright (c) 2015-present, Facebook, Inc.",
         size="0.6 MB (download 16 MB)",
         archives=("tasks_1-20_v1-2_en.tar.gz", "tasks_1-20_v1-2.tar.gz", "babi.tar.gz"),
         sources=(
@@ -130,7 +130,7 @@ _DATASETS = (
         name="ptb",
         title="Penn Treebank, Mikolov's preprocessed characters",
         experiment="penn_treebank",
-        licence="Property of the LDC (LDC99T42; agreement for non-members): for research, not to be shared.",
+        license="Property of the LDC (LDC99T42; agreement for non-members): for research, not to be shared.",
         size="2.4 MB (download 6 MB)",
         archives=("simple-examples.tgz",),
         sources=(
@@ -160,11 +160,11 @@ _DATASETS = (
         name="speech_so762_8k",
         title="speechocean762 (Zhang et al. 2021, OpenSLR 101) at 8 kHz, split 2400 / 600 / 1000",
         experiment="speech",
-        licence="Free for commercial and non-commercial use (OpenSLR 101, CC BY 4.0); name speechocean762.",
+        license="Free for commercial and non-commercial use (OpenSLR 101, CC BY 4.0); name speechocean762.",
         size="75 MB (download 520 MB)",
         files=speechocean.FILES,
         check=speechocean.check,
-        look=speechocean.look,
+        quick_check=speechocean.quick_check,
         sources=(
             Source(
                 (
@@ -185,10 +185,10 @@ _DATASETS = (
         name="timit",
         title="TIMIT, read speech (goru run speech --data timit)",
         experiment="speech",
-        licence="LDC93S1, needs a licence of the Linguistic Data Consortium.",
+        license="LDC93S1, needs a license of the Linguistic Data Consortium.",
         size="about 600 MB",
         check=timit.check,
-        look=timit.find_utterances,
+        quick_check=timit.find_utterances,
         bring="bring your own copy: put or link the folder that holds TRAIN and TEST",
     ),
 )

@@ -29,7 +29,7 @@ from rich.progress import (
 from goru.lab.data import store
 from goru.lab.data.archives import DataDamagedError, read_members
 from goru.lab.data.catalogue import DataSet, Download, Source
-from goru.lab.data.workplace import remove_abandoned, workplace
+from goru.lab.data.temporary import remove_abandoned, temporary_folder
 from goru.lab.errors import LabError
 
 TIMEOUT_SECONDS = 30
@@ -45,13 +45,13 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
         say(f"{dataset.name} is already in {before.folder} and verified.")
         return before.folder
     if not dataset.sources:
-        raise LabError(f"{dataset.name} cannot be downloaded ({dataset.licence.rstrip('.')}): {store.remedy(dataset)}.")
-    say(f"{dataset.name}: {dataset.title}.\nLicence: {dataset.licence}")
+        raise LabError(f"{dataset.name} cannot be downloaded ({dataset.license.rstrip('.')}): {store.remedy(dataset)}.")
+    say(f"{dataset.name}: {dataset.title}.\nLicense: {dataset.license}")
     failures = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for source in _ways(dataset):
-            with workplace(folder.parent) as place:
+            with temporary_folder(folder.parent) as place:
                 try:
                     made = _make(dataset, source, place, progress)
                 except _DownloadError as error:

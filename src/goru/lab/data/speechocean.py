@@ -70,7 +70,7 @@ def _mean_square(sounds: Sequence[np.ndarray]) -> float:
     return sum(float(np.square(one, dtype=np.float64).sum()) for one in sounds) / sum(map(len, sounds))
 
 
-def look(folder: Path) -> None:
+def quick_check(folder: Path) -> None:
     """A short look: that the manifest selects what it should, and the archives' directories list it."""
     manifest = read_manifest(folder)
     for split in SIZES:

@@ -37,7 +37,7 @@ def roots() -> list[Path]:
     return [*listed, Path(platformdirs.user_cache_dir("goru")) / "data"]
 
 
-def look_first_in(folder: Path) -> None:
+def search_first(folder: Path) -> None:
     """Put a folder before all others, for this process and those that it starts."""
     _chosen[:] = [folder.expanduser().resolve()]
     before = os.environ.get(VARIABLE)
@@ -76,7 +76,7 @@ def fetch_command(dataset: DataSet) -> str:
 
 
 @contextlib.contextmanager
-def mending(dataset: DataSet) -> Iterator[None]:
+def with_remedy(dataset: DataSet) -> Iterator[None]:
     """Adds to what is said inside of damaged files how to get good ones."""
     try:
         yield
@@ -89,7 +89,7 @@ def read(dataset: DataSet, names: Sequence[str]) -> dict[str, bytes]:
     """Files of a set by name, each with the length and the checksum that it should have."""
     folder = require(dataset)
     parts = {part.name: part for part in dataset.parts if part.name in names}
-    with mending(dataset):
+    with with_remedy(dataset):
         found = _read_parts(folder, dataset, list(parts.values()))
         for name in names:
             if name not in found:
@@ -98,7 +98,7 @@ def read(dataset: DataSet, names: Sequence[str]) -> dict[str, bytes]:
     return found
 
 
-def glance(dataset: DataSet) -> Path:
+def check_quickly(dataset: DataSet) -> Path:
     """The folder of a set that can be used, as far as a short look tells; else an error that says how to mend it.
 
     Sets with a table of checksums are small and read whole; of the others the files have to be there and to
@@ -110,9 +110,9 @@ def glance(dataset: DataSet) -> Path:
     for name in dataset.files:
         if not (folder / name).is_file():
             raise DataMissingError(f"{folder} lacks {name}: {remedy(dataset)}.")
-    if dataset.look is not None:
-        with mending(dataset):
-            dataset.look(folder)
+    if dataset.quick_check is not None:
+        with with_remedy(dataset):
+            dataset.quick_check(folder)
     return folder
 
 
@@ -135,7 +135,7 @@ def verify(dataset: DataSet) -> Verdict:
     remark = None
     try:
         if dataset.check is not None:
-            with mending(dataset):
+            with with_remedy(dataset):
                 remark = dataset.check(folder)
         else:
             read(dataset, [part.name for part in dataset.parts])

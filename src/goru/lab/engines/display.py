@@ -1,4 +1,4 @@
-"""What is shown while a grid works: one live table on a terminal, plain lines elsewhere."""
+"""What is shown while runs are at work: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def number(value: float | None, form: str = ".4f") -> str:
 
 
 def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
-    """A table of runs: name, state, progress; the less needed columns go when the terminal is narrow."""
+    """A table of runs: name, state, progress; less important columns are dropped on a narrow terminal."""
     columns: dict[str, Callable[[str, Progress], RenderableType]] = {
         "state": lambda state, p: Text(state, style=_COLOURS.get(state, "dim")),
         "": lambda state, p: ProgressBar(total=p.last_step or 1, completed=p.step, width=12),
@@ -75,7 +75,7 @@ def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
 
 
 class Display:
-    """Shows jobs while they work; a context manager whose `refresh` may be called as often as one likes."""
+    """Shows jobs while they work; a context manager whose `refresh` may be called at any rate."""
 
     def __init__(self, jobs: Sequence[Job], console: Console) -> None:
         self._jobs, self._console = jobs, console
@@ -129,7 +129,7 @@ class Display:
         return "  ".join(parts)
 
     def _table(self) -> Group:
-        """All jobs where they fit on the screen, else those at work and the latest around them."""
+        """All jobs if they fit on the screen, else those at work and their neighbors."""
         room = max(4, self._console.height - 5)
         jobs = list(self._jobs)
         if len(jobs) > room:

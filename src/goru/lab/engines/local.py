@@ -1,7 +1,6 @@
-"""Where a grid of runs is carried out: a pool of processes on this machine (engine_ray.py: a cluster).
+"""A grid of runs in a pool of processes on this machine (`ray.py`: on a cluster).
 
-An engine gets jobs and changes their states; what a run does and stores is the run's own matter, so that
-another engine gives the same files.
+An engine gets jobs and changes their states; what a run does and stores does not depend on the engine.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goru.lab.engines import worker
-from goru.lab.engines.worker import POLL_SECONDS, STOP_SECONDS, Worker
+from goru.lab.engines.process import POLL_SECONDS, STOP_SECONDS, Worker
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
 from goru.lab.training.config import RunConfig, as_on
 from goru.lab.training.run_directory import check_same, read_config, read_json
@@ -23,7 +22,7 @@ RETRIES = 3
 
 @dataclass
 class Job:
-    """One run of a grid and how it stands."""
+    """One run of a grid and its state."""
 
     config: RunConfig
     directory: Path
@@ -38,18 +37,18 @@ class Job:
         c = self.config
         return f"{c.experiment}/{c.variant}/{c.model}/seed{c.seed}"
 
-    def end(self, code: int, said: str) -> None:
-        """Note how its process ended."""
+    def end(self, code: int, message: str) -> None:
+        """Record how its process ended."""
         states = {0: "finished", RunBusyError.exit_code: "busy", RunInterruptedError.exit_code: "stopped"}
         self.state = states.get(code, "failed")
         if code < 0:
-            self.message = f"its process was ended by signal {-code}; the same command again goes on."
+            self.message = f"its process was ended by signal {-code}; run the same command again to continue."
         elif code:
-            self.message = said
+            self.message = message
 
 
 def plan(configs: Sequence[RunConfig], runs: Path) -> list[Job]:
-    """The jobs of a grid; what has a result already is skipped, but not the result of other settings."""
+    """The jobs of a grid. Finished runs are skipped; a finished run of other settings is a failure."""
     jobs = []
     for config in configs:
         job = Job(config, config.directory(runs))
@@ -74,7 +73,7 @@ def run_locally(
     refresh: Callable[[], None],
     retries: int = RETRIES,
 ) -> None:
-    """Carry out the waiting jobs, `processes` at a time; one that fails does not touch the others."""
+    """Carry out the waiting jobs, `processes` at a time; a failure does not affect the others."""
     waiting = [job for job in jobs if job.state == "waiting"]
     running: list[tuple[Job, Worker]] = []
     try:

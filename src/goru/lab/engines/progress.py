@@ -1,4 +1,4 @@
-"""How far a run is, read from its directory alone: for the live display and for `goru status`."""
+"""The progress of a run, read from its directory alone: for the live display and for `goru status`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAIL = 4096
 
 @dataclass(frozen=True)
 class Progress:
-    """A run as it stands; numbers that are not known yet are None."""
+    """The state of a run; numbers that are not known yet are None."""
 
     state: str = "waiting"
     """waiting, running, stopped, failed or finished."""
@@ -41,12 +41,12 @@ class Progress:
 
 
 def read(path: Path) -> Progress:
-    """The progress of a run directory; LabError when its files are of another form."""
+    """The progress of a run directory; LabError when its files do not have the expected form."""
     try:
         return _read(path)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        told = f"{type(error).__name__}: {error}".rstrip(".")
-        raise LabError(f"{path} has files that are not of the laboratory's form ({told}).") from None
+        reason = f"{type(error).__name__}: {error}".rstrip(".")
+        raise LabError(f"{path} has files that do not have the expected form ({reason}).") from None
 
 
 def _read(path: Path) -> Progress:
@@ -75,7 +75,7 @@ def _read(path: Path) -> Progress:
         state = "failed"
     else:
         state = "stopped" if known else "waiting"
-    for score in ("loss", "accuracy"):  # where the test set waits for the end, validation scores are shown
+    for score in ("loss", "accuracy"):  # without test scores, show those of the validation set
         if f"valid_{score}" in known:
             known.setdefault(f"test_{score}", known[f"valid_{score}"])
     fields = ("step", "last_step", "loss", "test_loss", "test_accuracy", "baseline", "seconds", "steps_per_s")
@@ -98,7 +98,7 @@ def _first_and_last_lines(path: Path) -> list[dict]:
         return []
     whole = tail[: tail.rfind(b"\n") + 1].splitlines()
     if size - _TAIL > len(first):
-        whole = whole[1:]  # cut in its middle
+        whole = whole[1:]  # its beginning is cut off
     if not first.endswith(b"\n"):
         return []
     return [json.loads(line) for line in (first, *whole)]

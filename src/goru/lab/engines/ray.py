@@ -1,7 +1,7 @@
-"""A grid of runs on a Ray cluster: one Ray task a run, which starts the same worker as the local engine does.
+"""A grid of runs on a Ray cluster: one Ray task per run, which starts the same worker as the local engine.
 
-Ray decides where and when, and starts a task again whose process or machine died (`max_retries`); the run's own
-lock and checkpoint make that a resumption. The folder of the runs has to be shared by all machines.
+Ray decides where and when, and restarts a task whose process or machine died (`max_retries`); the run's own lock and
+checkpoint make that a resumption. All machines have to share the folder of the runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from goru.lab.engines import worker
+from goru.lab import locks
+from goru.lab.engines import process
 from goru.lab.engines.local import Job
 from goru.lab.errors import LabError, UsageError
 from goru.lab.training.run_directory import read_json
@@ -29,11 +30,11 @@ INSTALL = 'pip install -c constraints.txt ".[ray]" in a checkout'
 ANSWER_SECONDS = 5.0
 """How long an address may take to answer."""
 FIT_SECONDS = 60.0
-"""How long a machine may take to say whether it can carry out runs."""
+"""How long a machine may take to report whether it can carry out runs."""
 BUSY_SECONDS = 120.0
-"""How long a run may look busy: file servers free the locks of a machine that is gone within about 90 seconds."""
+"""How long a run may look busy: file servers release the locks of a lost machine within about 90 seconds."""
 OBJECT_STORE = 80 * 2**20
-"""Bytes; nothing but a few words goes through it. Ray wants at least 75 MB."""
+"""Bytes; only short messages go through it. Ray requires at least 75 MB."""
 WAIT_SECONDS = 0.2
 MARK = ".grid"
 
@@ -66,16 +67,17 @@ def run_on_ray(
     refresh: Callable[[], None],
     busy_seconds: float = BUSY_SECONDS,
 ) -> None:
-    """Carry out the waiting jobs on a cluster; one that fails does not touch the others."""
+    """Carry out the waiting jobs on a cluster; a failure does not affect the others."""
     waiting = [job for job in jobs if job.state == "waiting"]
     if not waiting:
         return
     runs = runs.resolve()
     with _mark(runs) as mark, _connected(cluster, waiting) as ray:
-        versions = {name: worker.version(name) for name in worker.SAME_PACKAGES}
-        ray.cloudpickle.register_pickle_by_value(worker)  # Ray's own processes need not import torch
+        versions = {name: process.version(name) for name in process.SAME_PACKAGES}
+        for module in (process, locks):
+            ray.cloudpickle.register_pickle_by_value(module)  # Ray's own processes need not import torch
         _expect_fit(ray, str(mark), versions)
-        task = ray.remote(worker.carry_out)
+        task = ray.remote(process.carry_out)
         pending: dict[Any, Job] = {}
         for job in waiting:
             reserved = task.options(
@@ -103,30 +105,30 @@ def run_on_ray(
 
 
 def _news(ray: Any, reference: Any, job: Job, retries: int) -> bool:
-    """Take in what a task has to say; returns whether it has ended."""
+    """Handle a message of a task; returns whether the task has ended."""
     try:
-        told = ray.get(next(reference))
+        message = ray.get(next(reference))
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError):
         job.state = "failed"
-        job.message = f"its process or machine died {retries + 1} times; the same command again goes on."
+        job.message = f"its process or machine died {retries + 1} times; run the same command again to continue."
         return True
     except (ray.exceptions.RayError, StopIteration) as error:
         job.state = "failed"
-        job.message = (str(error).strip() or "its task ended without a word").splitlines()[-1]
+        job.message = (str(error).strip() or "its task ended without a message").splitlines()[-1]
         return True
-    if isinstance(told, str):  # the name of the host that has begun
+    if isinstance(message, str):  # the name of the host that has begun
         job.state = "running"
         return False
-    job.end(*told)
+    job.end(*message)
     return True
 
 
 def _cancel(ray: Any, pending: dict[Any, Job]) -> None:
-    """Stop the tasks that are left; those at work write a checkpoint first."""
+    """Stop the remaining tasks; those at work write a checkpoint first."""
     for reference in pending:
         ray.cancel(reference)
     left = dict(pending)
-    deadline = time.monotonic() + worker.STOP_SECONDS + 5
+    deadline = time.monotonic() + process.STOP_SECONDS + 5
     while left and time.monotonic() < deadline:
         for reference in ray.wait(list(left), num_returns=len(left), timeout=WAIT_SECONDS)[0]:
             try:
@@ -140,8 +142,8 @@ def _cancel(ray: Any, pending: dict[Any, Job]) -> None:
 
 
 def _settings() -> dict[str, str]:
-    """The variables that go with every run; folders in them by their full names."""
-    found = {name: value for name, value in os.environ.items() if name.startswith(worker.SETTINGS)}
+    """The environment variables of every run; folders by their absolute paths."""
+    found = {name: value for name, value in os.environ.items() if name.startswith(process.SETTINGS)}
     if "GORU_DATA" in found:
         folders = found["GORU_DATA"].split(os.pathsep)
         found["GORU_DATA"] = os.pathsep.join(str(Path(folder).expanduser().resolve()) for folder in folders if folder)
@@ -150,11 +152,11 @@ def _settings() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _mark(runs: Path) -> Iterator[Path]:
-    """A locked file in the folder of the runs, by which a machine can tell that it shares folder and locks."""
+    """A locked file in the folder of the runs; a machine that sees its lock shares the folder and its locks."""
     mark = runs / f"{MARK}-{uuid.uuid4().hex}"
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        for left in runs.glob(f"{MARK}-*"):  # by engines that were killed
+        for left in runs.glob(f"{MARK}-*"):  # of engines that were killed
             with contextlib.suppress(OSError), left.open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 left.unlink()
@@ -171,10 +173,10 @@ def _mark(runs: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _connected(cluster: Cluster, jobs: Sequence[Job]) -> Iterator[Any]:
-    """Ray, started here or joined, with enough room for each job somewhere."""
+    """Ray, started here or joined; some machine has enough processors for each job."""
     host, port = _split(cluster.address) if cluster.address else ("127.0.0.1", 0)
     if host in ("localhost", "127.0.0.1"):
-        # Ray puts the machine's outward address in the place of a local one, unless it is told not to.
+        # Without this, Ray replaces a local address by the machine's outward one.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -200,10 +202,10 @@ def _connected(cluster: Cluster, jobs: Sequence[Job]) -> Iterator[Any]:
     try:
         ray.init(**options)
     except (RuntimeError, OSError, ValueError) as error:
-        ray.shutdown()  # what it had begun
+        ray.shutdown()  # what it has started
         raise _no_cluster(cluster.address, str(error), ray.__version__) from None
     finally:
-        signal.signal(signal.SIGTERM, before)  # Ray takes it
+        signal.signal(signal.SIGTERM, before)  # Ray replaces the handler
     try:
         _expect_room(ray.nodes(), cluster, jobs)
         yield ray
@@ -215,12 +217,12 @@ def _connected(cluster: Cluster, jobs: Sequence[Job]) -> Iterator[Any]:
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
-        raise UsageError(f"--address should be HOST:PORT, as `ray start --head` tells it; got {address!r}.")
+        raise UsageError(f"--address should be HOST:PORT, as `ray start --head` prints it; got {address!r}.")
     return host, int(port)
 
 
 def _expect_answer(host: str, port: int) -> None:
-    """Ray itself would try for minutes: ask whether anything there speaks as its server does (HTTP/2)."""
+    """Ray itself would try for minutes: check whether a server there speaks its protocol (HTTP/2)."""
     try:
         with socket.create_connection((host, port), ANSWER_SECONDS) as connection:
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # empty settings
@@ -232,33 +234,31 @@ def _expect_answer(host: str, port: int) -> None:
 
 
 def _silent(host: str, port: int, why: str) -> LabError:
-    return LabError(
-        f"{host}:{port} {why}; start one there with `ray start --head --port={port}`, or leave --address away."
-    )
+    return LabError(f"{host}:{port} {why}; start one there with `ray start --head --port={port}`, or remove --address.")
 
 
-def _no_cluster(address: str, said: str, version: str) -> LabError:
-    if "Version mismatch" in said:
-        there = ", ".join(line.strip() for line in said.splitlines()[1:3])
+def _no_cluster(address: str, message: str, version: str) -> LabError:
+    if "Version mismatch" in message:
+        there = ", ".join(line.strip() for line in message.splitlines()[1:3])
         return LabError(
             f"the cluster at {address} has other versions ({there}; here Ray {version}); "
             f"use an environment with the same ones on all machines."
         )
     where = f"cannot join {address}" if address else "cannot start Ray on this machine"
-    return LabError(f"{where}: {said.strip().splitlines()[0] if said.strip() else 'no reason given'}.")
+    return LabError(f"{where}: {message.strip().splitlines()[0] if message.strip() else 'no reason given'}.")
 
 
 def _expect_fit(ray: Any, mark: str, versions: dict[str, str]) -> None:
-    """Ask every machine whether it could carry out a run: one that cannot would soon have failed them all."""
+    """Check that every machine can carry out a run: one that cannot would soon make all runs fail."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
-    check = ray.remote(worker.ready)
+    check = ray.remote(process.ready)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    asked = [
+    answers = [
         check.options(num_cpus=0, scheduling_strategy=On(node, soft=False)).remote(mark, versions) for node in nodes
     ]
-    for answer in asked:
-        with contextlib.suppress(ray.exceptions.RayError):  # it has just gone, or is too busy to say
+    for answer in answers:
+        with contextlib.suppress(ray.exceptions.RayError):  # it has just left, or is too busy to answer
             _, problem = ray.get(answer, timeout=FIT_SECONDS)
             if problem:
                 raise LabError(problem)

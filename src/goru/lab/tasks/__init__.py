@@ -1,4 +1,4 @@
-"""The tasks, one file each; `TASKS` finds their settings by the experiment's name."""
+"""The settings of the tasks, one file each; `TASKS` finds them by the experiment's name. No torch is imported here."""
 
 from goru.lab.tasks.babi import Babi
 from goru.lab.tasks.copying import Copying

@@ -1,28 +1,14 @@
-"""Questions about stories: read statements and a question, answer with one word (or one joined list).
-
-Legend: T words, B batch. Words and answers are numbered per task, from its training and test files.
-"""
+"""Questions about stories: read statements and a question, answer with one word (or one joined list)."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from goru.lab.tasks.task import Task
 
-from goru.lab import data as datasets
-from goru.lab.data.generated import small_world
-from goru.lab.data.readers import stories
-from goru.lab.data.readers.stories import Question
-from goru.lab.networks import QuestionReader
-from goru.lab.tasks.epochs import Epochs, in_order
-from goru.lab.tasks.ragged import Ragged
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
+if TYPE_CHECKING:
+    from goru.lab.problems.babi import BabiProblem
 
 TASKS = 20
 TASK_TITLES = (
@@ -47,23 +33,10 @@ TASK_TITLES = (
     "path finding",
     "agents' motivations",
 )
+GENERATED_TASKS = (1, 5, 6, 17)
+"""The tasks that the small world of this project can write."""
 QUESTIONS = 1000
 """In each of a task's two files."""
-VALIDATION_SHARE = 10
-"""One in ten of the training questions, the last ones of the file, is for validation, in whole stories."""
-_EVALUATION_BATCH = 250
-
-
-class Asked(NamedTuple):
-    """Statements (T, B) and question (T', B) with their lengths (B), and the answers' classes (B)."""
-
-    statements: Tensor
-    statement_lengths: Tensor
-    question: Tensor
-    question_lengths: Tensor
-    answers: Tensor
-
-
 TIME_STEPS = (
     *(46.3, 130.1, 434.5, 24.0, 185.2, 58.7, 83.8, 82.8, 50.9, 56.1),
     *(51.5, 59.7, 58.5, 76.9, 51.0, 47.0, 33.8, 70.9, 52.0, 44.2),
@@ -88,8 +61,8 @@ class Babi(Task):
     def __post_init__(self) -> None:
         if not 1 <= self.number <= TASKS or self.embedding < 1 or self.questions < 10:
             raise ValueError(f"number should be from 1 to {TASKS}, embedding at least 1, questions at least 10")
-        if self.data == "generated" and self.number not in small_world.TASKS:
-            raise ValueError(f"the small world has tasks {small_world.TASKS}, not {self.number}")
+        if self.data == "generated" and self.number not in GENERATED_TASKS:
+            raise ValueError(f"the small world has tasks {GENERATED_TASKS}, not {self.number}")
 
     @property
     def data_set(self) -> str | None:
@@ -100,112 +73,7 @@ class Babi(Task):
         source = "bAbI" if self.data == "files" else "generated small world"
         return f"{source}, task {self.number} ({TASK_TITLES[self.number - 1]})"
 
-    def load(self) -> tuple[list[Question], list[Question]]:
-        """The questions of the training and of the test file."""
-        if self.data == "generated":
-            train, test = (
-                small_world.write(self.number, self.questions, stream(TEST_SEED + self.number, split))
-                for split in ("train", "test")
-            )
-            name = f"small world, task {self.number}"
-            return stories.parse(train, name), stories.parse(test, name)
-        babi = datasets.dataset("babi")
-        names = sorted(part.name for part in babi.parts if part.name.startswith(f"en/qa{self.number}_"))
-        test_name, train_name = names
-        content = datasets.read(babi, names)
-        return stories.parse(content[train_name], train_name), stories.parse(content[test_name], test_name)
-
     def problem(self, seed: int, batch_size: int) -> BabiProblem:
-        return BabiProblem(self, *self.load(), seed=seed, batch_size=batch_size)
+        from goru.lab.problems.babi import BabiProblem, load
 
-
-class _Questions:
-    """A set of questions as numbers."""
-
-    def __init__(self, questions: list[Question], words: dict[str, int], answers: dict[str, int]) -> None:
-        def numbers(text: tuple[str, ...]) -> np.ndarray:
-            return np.array([words[word] for word in text], dtype=np.int64)
-
-        self.statements = Ragged([numbers(one.statements) for one in questions])
-        self.question = Ragged([numbers(one.question) for one in questions])
-        self.answers = torch.tensor([answers[one.answer] for one in questions])
-
-    def __len__(self) -> int:
-        return len(self.answers)
-
-    def batch(self, rows: Tensor) -> Asked:
-        return Asked(*self.statements.padded(rows), *self.question.padded(rows), self.answers[rows])
-
-
-class BabiProblem(Problem):
-    watched = ("valid",)
-    final = ("valid", "test")
-
-    def __init__(self, task: Babi, train: list[Question], test: list[Question], *, seed: int, batch_size: int) -> None:
-        self.task = task
-        everything = train + test
-        self.words = _numbered(word for one in everything for word in (*one.statements, *one.question))
-        self.answers = _numbered(one.answer for one in everything)
-        cut = _first_story_after(train, len(train) - len(train) // VALIDATION_SHARE)
-        self.sets = {
-            split: _Questions(questions, self.words, self.answers)
-            for split, questions in (("train", train[:cut]), ("valid", train[cut:]), ("test", test))
-        }
-        lengths = self.sets["train"].statements.lengths
-        self._epochs = Epochs(len(self.sets["train"]), batch_size, seed, lengths)
-        self.steps_per_epoch = self._epochs.steps
-
-    def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
-        return QuestionReader(make_recurrent, len(self.words), self.task.embedding, len(self.answers))
-
-    def batch(self, step: int) -> Asked:
-        return self.sets["train"].batch(self._epochs.rows(step))
-
-    def _logits(self, network: nn.Module, batch: Asked) -> tuple[Tensor, Tensor]:
-        logits = network(*batch[:4])
-        return logits, batch.answers.to(logits.device)
-
-    def loss(self, network: nn.Module, batch: Asked, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Cross-entropy of the answer."""
-        return cross_entropy(*self._logits(network, batch)), carry
-
-    def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
-        questions = self.sets[split]
-        loss = right = 0.0
-        for rows in in_order(questions.statements.lengths, _EVALUATION_BATCH):
-            logits, answers = self._logits(network, questions.batch(rows))
-            loss += cross_entropy(logits, answers, reduction="sum").item()
-            right += (logits.argmax(-1) == answers).sum().item()
-        return {"loss": loss / len(questions), "accuracy": right / len(questions)}
-
-    def score(self, metrics: dict[str, float]) -> float | None:
-        return metrics["valid_loss"]
-
-    def _answer_shares(self, split: str) -> Tensor:
-        counts = torch.bincount(self.sets[split].answers, minlength=len(self.answers)).double()
-        return counts / counts.sum()
-
-    def baseline(self) -> float:
-        """Entropy of the training answers."""
-        shares = [share for share in self._answer_shares("train").tolist() if share > 0]
-        return -sum(share * math.log(share) for share in shares)
-
-    def about(self) -> dict[str, Any]:
-        most = int(self._answer_shares("train").argmax())
-        return {
-            "questions": {split: len(questions) for split, questions in self.sets.items()},
-            "words": len(self.words),
-            "answers": len(self.answers),
-            "majority_accuracy": self._answer_shares("test")[most].item(),
-        }
-
-
-def _first_story_after(questions: list[Question], place: int) -> int:
-    """The place, moved on to where a story begins, so that no story is cut; the place itself if none begins."""
-    begins = (k for k in range(place, len(questions)) if questions[k].story != questions[k - 1].story)
-    return next(begins, place)
-
-
-def _numbered(names: Any) -> dict[str, int]:
-    """Every name once, with its number in alphabetical order."""
-    return {name: k for k, name in enumerate(sorted(Counter(names)))}
+        return BabiProblem(self, *load(self), seed=seed, batch_size=batch_size)

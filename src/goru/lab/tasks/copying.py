@@ -1,13 +1,14 @@
-"""Copying: ten symbols, a long silence, a marker; then say the ten symbols."""
+"""Copying: ten symbols, a long silence, a marker; then output the ten symbols."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from goru.lab.tasks.recall import RecallTask
+
+if TYPE_CHECKING:
+    from goru.lab.problems.recall import RecallProblem
 
 
 @dataclass(frozen=True)
@@ -15,10 +16,9 @@ class Copying(RecallTask):
     """The copying task."""
 
     placement: Literal["start", "random"] = "start"
-    """Where the block of symbols stands: at the start, or anywhere before the marker."""
+    """Where the block of symbols is: at the start, or anywhere before the marker."""
 
-    def places(self, rng: np.random.Generator, batch_size: int) -> np.ndarray:
-        block = np.arange(self.recall)[:, None]
-        if self.placement == "start":
-            return np.broadcast_to(block, (self.recall, batch_size))
-        return block + rng.integers(0, self.delay, batch_size)
+    def problem(self, seed: int, batch_size: int) -> RecallProblem:
+        from goru.lab.problems.recall import CopyingProblem
+
+        return CopyingProblem(self, seed, batch_size)

@@ -1,19 +1,21 @@
-"""Denoise: ten symbols scattered in noise, a marker; then say the ten symbols in order."""
+"""Denoise: ten symbols scattered in noise, a marker; then output the ten symbols in order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from goru.lab.tasks.recall import RecallTask
+
+if TYPE_CHECKING:
+    from goru.lab.problems.recall import RecallProblem
 
 
 @dataclass(frozen=True)
 class Denoise(RecallTask):
     """The denoise task."""
 
-    def places(self, rng: np.random.Generator, batch_size: int) -> np.ndarray:
-        """Distinct places, every choice equally likely: where the N smallest of random numbers stand."""
-        order = rng.random((batch_size, self.length - self.recall - 1), dtype=np.float32)
-        return np.sort(order.argpartition(self.recall - 1)[:, : self.recall]).T
+    def problem(self, seed: int, batch_size: int) -> RecallProblem:
+        from goru.lab.problems.recall import DenoiseProblem
+
+        return DenoiseProblem(self, seed, batch_size)

@@ -1,33 +1,14 @@
-"""Parenthesis: count the open brackets of each kind, through noise.
-
-Legend: T steps, B batch, K kinds. Input symbols: 0..K-1 open, K..2K-1 close, 2K.. noise.
-Output for each kind: one of the classes 0..cap, the number of open brackets.
-"""
+"""Parenthesis: count the open brackets of each kind, through noise."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from goru.lab.tasks.task import Task
 
-from goru.lab.networks import StepTagger, update_gates
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
-
-OPEN_GATE = 0.7
-"""A unit counts in the gate figure when its update gate is above this."""
-GATE_SEQUENCES = 256
-"""Sequences over which the shares on noise and on brackets are averaged."""
-
-
-class Brackets(NamedTuple):
-    """Symbols in (T, B), open brackets of each kind out (T, B, K)."""
-
-    inputs: Tensor
-    targets: Tensor
+if TYPE_CHECKING:
+    from goru.lab.problems.parenthesis import ParenthesisProblem
 
 
 @dataclass(frozen=True)
@@ -56,81 +37,7 @@ class Parenthesis(Task):
     def symbols(self) -> int:
         return 2 * self.kinds + self.noise
 
-    def generate(self, rng: np.random.Generator, batch_size: int) -> Brackets:
-        """A batch of uniformly random symbols and the counts after each."""
-        inputs = rng.integers(0, self.symbols, (self.length, batch_size), dtype=np.int64)
-        return Brackets(torch.from_numpy(inputs), torch.from_numpy(self.count(inputs)))
-
-    def count(self, inputs: np.ndarray) -> np.ndarray:
-        """Open brackets of each kind after every step, (T, B, K), between 0 and the cap."""
-        T, B = inputs.shape
-        moves = np.zeros((T, B, self.symbols), dtype=np.int16)
-        np.put_along_axis(moves, inputs[:, :, None], 1, axis=2)
-        moves = moves[:, :, : self.kinds] - moves[:, :, self.kinds : 2 * self.kinds]
-        walk = moves.cumsum(0, dtype=np.int16)
-        # A walk kept from falling below 0 is the free walk minus its lowest point so far.
-        counts = walk - np.minimum(np.minimum.accumulate(walk, 0), 0)
-        # Few walks ever pass the cap; those are counted step by step.
-        b, k = np.nonzero((counts > self.cap).any(0))
-        if len(b):
-            now = np.zeros(len(b), dtype=np.int16)
-            for t in range(T):
-                now = np.clip(now + moves[t, b, k], 0, self.cap)
-                counts[t, b, k] = now
-        return counts.astype(np.int64)
-
     def problem(self, seed: int, batch_size: int) -> ParenthesisProblem:
+        from goru.lab.problems.parenthesis import ParenthesisProblem
+
         return ParenthesisProblem(self, seed, batch_size)
-
-
-class ParenthesisProblem(Problem):
-    def __init__(self, task: Parenthesis, seed: int, batch_size: int) -> None:
-        self.task, self.seed, self.batch_size = task, seed, batch_size
-        self.test = task.generate(stream(TEST_SEED, "test"), task.test_size)
-
-    def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
-        return StepTagger(make_recurrent, symbols=self.task.symbols, outputs=self.task.kinds * (self.task.cap + 1))
-
-    def batch(self, step: int) -> Brackets:
-        return self.task.generate(stream(self.seed, "train", step), self.batch_size)
-
-    def _logits(self, network: nn.Module, inputs: Tensor) -> Tensor:
-        return network(inputs).view(-1, self.task.cap + 1)
-
-    def loss(self, network: nn.Module, batch: Brackets, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Mean cross-entropy over steps and kinds."""
-        return functional.cross_entropy(self._logits(network, batch.inputs), batch.targets.flatten()), carry
-
-    def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
-        """Loss and accuracy over steps and kinds."""
-        loss = right = 0.0
-        for first in range(0, self.task.test_size, self.batch_size):
-            inputs, targets = (part[:, first : first + self.batch_size] for part in self.test)
-            logits = self._logits(network, inputs)
-            labels = targets.flatten().to(logits.device)
-            loss += functional.cross_entropy(logits, labels).item() * inputs.shape[1]
-            right += (logits.argmax(-1) == labels).double().mean().item() * inputs.shape[1]
-        return {"loss": loss / self.task.test_size, "accuracy": right / self.task.test_size}
-
-    def baseline(self) -> float:
-        """Entropy of the labels, pooled over steps and kinds."""
-        share = torch.bincount(self.test.targets.flatten(), minlength=self.task.cap + 1).double()
-        share = share[share > 0] / share.sum()
-        return float(-(share * share.log()).sum())
-
-    def figure(self, network: nn.Module) -> dict[str, Any] | None:
-        """Share of update-gate units above 0.7: by step on one sequence; on noise against brackets."""
-        inputs = self.test.inputs[:, :GATE_SEQUENCES]
-        gates = update_gates(network, inputs)
-        if gates is None:
-            return None
-        share = (gates > OPEN_GATE).double().mean(-1).cpu()  # (T, B)
-        noise = inputs >= 2 * self.task.kinds
-        return {
-            "gate_threshold": OPEN_GATE,
-            "gate_share": share[:, 0].tolist(),
-            "noise": noise[:, 0].tolist(),
-            "gate_share_noise": share[noise].mean().item() if noise.any() else None,
-            "gate_share_brackets": share[~noise].mean().item(),
-            "gate_sequences": inputs.shape[1],
-        }

@@ -1,8 +1,8 @@
-"""What a task has to offer so that the one training loop can run it.
+"""What a task has to provide so that the one training loop can run it.
 
 A `Task` is settings only (a frozen dataclass, part of the run's configuration). `Task.problem` makes it ready
-for one run: a `Problem` gives batches, builds the network, computes losses and scores. The loop calls nothing
-else.
+for one run: a `Problem` provides batches, builds the network, computes losses and scores. The loop calls nothing
+else. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from torch import Tensor, nn
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor, nn
 
 TEST_SEED = 20170610
 """The held-out sets depend on this alone: the same for every run, whatever its seed."""
 
 _STREAMS = {"train": 0, "valid": 1, "test": 2}
 
-MakeRecurrent = Callable[[int], nn.Module]
+MakeRecurrent = Callable[[int], "nn.Module"]
 """From an input size to a recurrent layer with the contract of nn.GRU and a `hidden_size`."""
 
 
@@ -30,12 +31,12 @@ class Task(ABC):
 
     @property
     def data_set(self) -> str | None:
-        """The data set that has to be on this machine; None: the data are generated."""
+        """The data set that the task needs on this machine; None: the data are generated."""
         return None
 
     @property
     def data_title(self) -> str:
-        """What the data are, by their true name; empty where the experiment's own title says it."""
+        """The name of the data; empty where the experiment's own title names them."""
         return ""
 
     def describe(self) -> str:
@@ -44,14 +45,14 @@ class Task(ABC):
 
     @abstractmethod
     def problem(self, seed: int, batch_size: int) -> Problem:
-        """Make the task ready for one run (loads or generates what is fixed, such as the test set)."""
+        """Make the task ready for one run (load or generate what is fixed, such as the test set)."""
 
 
 class Problem(ABC):
     """A task made ready: batches by number, a network, a loss, scores."""
 
     steps_per_epoch: int | None = None
-    """Steps of one pass over a finite training set; None when data are generated for ever."""
+    """Steps of one pass over a finite training set; None when data are generated without end."""
     watched: tuple[str, ...] = ("test",)
     """Sets that are scored during training."""
     final: tuple[str, ...] = ("test",)
@@ -63,19 +64,19 @@ class Problem(ABC):
 
     @abstractmethod
     def batch(self, step: int) -> Any:
-        """The training batch of a step: a function of the seed and the step, of nothing that came before.
+        """The training batch of a step. It depends on the seed and the step only, not on earlier steps.
 
         A named tuple; its tensors have their rows as only or as second dimension: (B) or (T, B, ...).
         """
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: Any, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """The loss to minimise, and the state to carry into the next step (empty for most tasks)."""
+        """The loss to minimize, and the state to carry into the next step (empty for most tasks)."""
 
     def weight(self, batch: Any) -> float:
-        """How many terms the mean in `loss` has, up to a factor: by it, losses of parts of a batch are averaged.
+        """How many terms the mean in `loss` has, up to a factor; the losses of parts of a batch are averaged by it.
 
-        The number of rows, where every row has as many.
+        The default, the number of rows, is right where every row has the same number of terms.
         """
         return count_rows(batch)
 
@@ -88,11 +89,11 @@ class Problem(ABC):
         """The loss of the best answer that ignores the sequence."""
 
     def score(self, metrics: dict[str, float]) -> float | None:
-        """The number to choose the best parameters by, lower is better; None: the last ones are kept."""
+        """The number that selects the best parameters, lower is better; None: use the last parameters."""
         return None
 
     def about(self) -> dict[str, Any]:
-        """What a table should say of the data beside the scores: sizes, simple reference levels."""
+        """What a table should show of the data beside the scores: sizes, simple reference levels."""
         return {}
 
     def figure(self, network: nn.Module) -> dict[str, Any] | None:
@@ -102,12 +103,16 @@ class Problem(ABC):
 
 def count_rows(batch: Any) -> int:
     """The rows of a batch, a named tuple of tensors: (B), or (T, B) and more dimensions."""
+    from torch import Tensor
+
     shape = next(part.shape for part in batch if isinstance(part, Tensor))
     return shape[0] if len(shape) == 1 else shape[1]
 
 
 def take_rows(batch: Any, rows: slice) -> Any:
-    """Some rows of a batch or of a list of states; what is no tensor stays as it is."""
+    """Some rows of a batch or of a list of states; other members than tensors stay as they are."""
+    from torch import Tensor
+
     parts = [
         part if not isinstance(part, Tensor) else part[rows] if part.dim() == 1 else part[:, rows] for part in batch
     ]
@@ -117,6 +122,8 @@ def take_rows(batch: Any, rows: slice) -> Any:
 def stream(seed: int, split: str, step: int = 0) -> np.random.Generator:
     """Random numbers that depend on the seed, the set and the step alone.
 
-    Philox counts: its key is (seed, set), its counter starts at the step, so no step has to be replayed.
+    Philox is counter-based: its key is (seed, set), its counter starts at the step, so no earlier step is replayed.
     """
+    import numpy as np
+
     return np.random.Generator(np.random.Philox(key=[seed, _STREAMS[split]], counter=[0, 0, 0, step]))

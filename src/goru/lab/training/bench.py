@@ -1,4 +1,4 @@
-"""Time of a training step, and how much of it is the model's."""
+"""Time of a training step, and the model's share of it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import torch
 from goru.lab import durable
 from goru.lab.training.config import RunConfig
 from goru.lab.training.environment import processor
-from goru.lab.training.loop import Training
+from goru.lab.training.state import Training
 
 WARM_UP = 2
 
 
 def time_step(config: RunConfig, steps: int, threads: int) -> dict[str, Any]:
-    """Median seconds of making a batch and of learning from it (forward, loss, backward, optimiser).
+    """Median seconds of making a batch and of learning from it (forward, loss, backward, optimizer).
 
-    `cpu_seconds` is the processor's time for a step, of which the shares are taken: what a step costs also when
-    others share the machine.
+    `cpu_seconds` is the processor time of a step, which does not depend on other processes on the machine; the shares
+    are shares of it.
     """
     training = Training(dataclasses.replace(config, threads=threads))
     seconds, cpu = [], []
@@ -65,11 +65,11 @@ def _clocks() -> tuple[float, float]:
 
 def _parts(marks: Sequence[float]) -> tuple[float, float]:
     """Data and model, from the three marks of a step."""
-    start, made, learnt = marks
-    return made - start, learnt - made
+    start, made, learned = marks
+    return made - start, learned - made
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """The timings as JSON, with what they were measured on."""
+    """Write the timings as JSON, with the processor and the version of torch."""
     content = {"processor": processor(), "torch": torch.__version__, "timings": rows}
     durable.replace(path, (json.dumps(content, indent=2) + "\n").encode())

@@ -12,43 +12,18 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
+from goru.lab.cells import CELLS, LayerConfig
 from goru.lab.errors import LabError, nearest
 from goru.lab.tasks import TASKS
 from goru.lab.tasks.task import Task
 
-Cell = Literal["goru", "eurnn", "gru", "lstm"]
-
 LATER_FIELDS = {"optimizer.schedule": "constant"}
-"""Fields that runs kept earlier do not have, and the value that says what those runs did."""
-
-
-@dataclass(frozen=True)
-class LayerConfig:
-    """The recurrent layer."""
-
-    cell: Cell = "goru"
-    """Which recurrent unit."""
-    hidden_size: int = 128
-    """Units in the state."""
-    mesh: Literal["fft", "tunable"] = "fft"
-    """Mesh of rotations (GORU and EURNN)."""
-    capacity: int | None = None
-    """Layers of a tunable mesh (none: 2)."""
-    complex: bool = False
-    """A unitary instead of an orthogonal matrix (EURNN)."""
-    reset_gate: bool = True
-    """GORU's reset gate; off means r = 1."""
-    update_gate: bool = True
-    """GORU's update gate; off means z = 0."""
-    init: Literal["published", "june2017", "torch"] = "published"
-    """Initialisation: as the authors' final code, GORU's first public version, or torch's own (GRU, LSTM)."""
-    backend: Literal["auto", "reference", "manual", "native"] = "auto"
-    """Implementation of GORU and EURNN."""
+"""Fields that are missing in the files of older runs, and the value that describes what those runs did."""
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The optimiser."""
+    """The optimizer."""
 
     rule: Literal["rmsprop", "adam"] = "rmsprop"
     """RMSProp after TensorFlow's rule, or Adam."""
@@ -77,7 +52,7 @@ class RunConfig:
     device: str = "cpu"
     """Where the tensors live."""
     steps: int = 10_000
-    """Optimisation steps (0: as many as the epochs have)."""
+    """Optimization steps (0: as many as the epochs have)."""
     epochs: int = 0
     """Passes over a finite training set, when steps is 0."""
     batch: int = 128
@@ -114,7 +89,7 @@ class RunConfig:
         return _json(dataclasses.asdict(self))
 
     def digest(self) -> str:
-        """A fingerprint of the whole configuration; that of a run kept earlier stays what it was."""
+        """A fingerprint of the whole configuration; later fields do not change that of an older run."""
         data = dataclasses.asdict(self)
         for path, before in LATER_FIELDS.items():
             group, _, name = path.rpartition(".")
@@ -209,41 +184,37 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def differences(there: Any, here: Any) -> str:
-    """What two configurations have otherwise, in words; empty where they are the same."""
+    """How two configurations differ, in words; empty where they are equal."""
     before, now = flat(there), flat(here)
     return "; ".join(f"{k} {before.get(k)} there, {v} here" for k, v in now.items() if before.get(k) != v)
 
 
 def as_on(config: RunConfig, other: RunConfig) -> RunConfig:
-    """The configuration with the threads and device of another: they change no more than the last bits of a result."""
+    """The configuration with the threads and device of another: these change only the last bits of a result."""
     return dataclasses.replace(config, threads=other.threads, device=other.device)
 
 
 _OF_GENERATED_DATA = ("questions", "graphs", "characters", "utterances")
-_LAYER_FIELDS = {
-    "goru": ("mesh", "capacity", "reset_gate", "update_gate", "init", "backend"),
-    "eurnn": ("mesh", "capacity", "complex", "backend"),
-    "gru": ("init",),
-    "lstm": ("init",),
-}
-"""What of a layer's configuration its cell looks at, beside the number of units."""
+"""Sizes of generated data."""
 
 
 def check_used(config: RunConfig, base: RunConfig) -> None:
     """LabError for a field of `config` that was changed from `base` and has no effect."""
     before, after = flat(base), flat(config)
     changed = {path for path, value in after.items() if value != before.get(path)}
-    cell = config.layer.cell
+    name, cell = config.layer.cell.upper(), CELLS[config.layer.cell]
     for field_ in dataclasses.fields(LayerConfig):
-        if f"layer.{field_.name}" in changed and field_.name not in ("cell", "hidden_size", *_LAYER_FIELDS[cell]):
-            raise LabError(f"{_option(field_.name)} has no effect on {cell.upper()}: leave it away.")
-    if "layer.init" in changed and config.layer.init == "june2017" and cell != "goru":
-        raise LabError(f"--init june2017 is a start of GORU, not of {cell.upper()}: leave it away.")
+        if f"layer.{field_.name}" in changed and field_.name not in ("cell", "hidden_size", *cell.reads):
+            raise LabError(f"{_option(field_.name)} has no effect on {name}: remove it.")
+    start = config.layer.init
+    if "layer.init" in changed and start not in cell.starts:
+        owners = " and ".join(other.upper() for other, one in CELLS.items() if start in one.starts)
+        raise LabError(f"--init {start} is a start of {owners}, not of {name}: remove it.")
     for name in _OF_GENERATED_DATA:
         if f"task.{name}" in changed and config.task.data_set is not None:
             raise LabError(f"{_option(name)} has no effect on data from files: add --data generated.")
     if "optimizer.decay" in changed and config.optimizer.rule != "rmsprop":
-        raise LabError(f"--decay has no effect on {config.optimizer.rule}: leave it away.")
+        raise LabError(f"--decay has no effect on {config.optimizer.rule}: remove it.")
     if "epochs" in changed and config.steps:
         raise LabError(f"--epochs has no effect beside {config.steps} steps: add --steps 0.")
 

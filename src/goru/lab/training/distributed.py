@@ -2,7 +2,8 @@
 
 Every process makes the same batch (a function of the seed and the step) and learns from its own rows of it; the
 gradients are averaged by DistributedDataParallel, weighted so that they are those of the whole batch. The first
-process alone reads and writes the run directory, evaluates, and tells the others.
+process alone reads and writes the run directory and evaluates, and sends the others the outcome. The loop is the one
+of `loop.py`; `DistributedTraining` holds what differs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import datetime
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -19,20 +21,25 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from goru.lab.errors import LabError, UsageError
+from goru.lab.errors import LabError, RunInterruptedError, UsageError
 from goru.lab.tasks.task import count_rows, take_rows
-from goru.lab.training.run_directory import RunDirectory
+from goru.lab.training import loop
+from goru.lab.training.checkpoints import Checkpoint
+from goru.lab.training.config import RunConfig
+from goru.lab.training.loop import DivergedError, never
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, UnusableCheckpointError, hold
+from goru.lab.training.state import Training
 
 T = TypeVar("T")
 
 PATIENCE = datetime.timedelta(hours=2)
-"""How long the others may wait for the first one, which evaluates; a process that dies is noticed at once."""
+"""How long the others wait for the first process, which evaluates; a process that dies is noticed at once."""
 
 
 class Group:
-    """The processes of one training. In a group of one, nothing is exchanged and nothing is changed."""
+    """The processes of one training."""
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
+    def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
 
     @property
@@ -42,17 +49,13 @@ class Group:
 
     def parallel(self, network: nn.Module) -> nn.Module:
         """The network through which to compute a loss; gradients are averaged over the processes."""
-        if self.size == 1:
-            return network
         device = next(network.parameters()).device
         return DistributedDataParallel(network, [device.index] if device.type == "cuda" else None)
 
     def part(self, batch: Any, weight: Callable[[Any], float]) -> tuple[Any, float]:
         """This process's rows of a batch, and their share in its loss, which is a mean over `weight` terms."""
-        if self.size == 1:
-            return batch, 1.0
         rows = self._rows(count_rows(batch))
-        if rows.start == rows.stop:  # fewer rows than processes: one has to take part in the exchange, for nothing
+        if rows.start == rows.stop:  # fewer rows than processes: this one takes part in the exchange with weight 0
             return take_rows(batch, slice(0, 1)), 0.0
         mine = take_rows(batch, rows)
         return mine, weight(mine) / weight(batch)
@@ -62,13 +65,13 @@ class Group:
 
     def scatter(self, states: list[Tensor]) -> list[Tensor]:
         """This process's rows of carried states."""
-        if self.size == 1 or not states:
+        if not states:
             return states
         return take_rows(states, self._rows(count_rows(states)))
 
     def gather(self, states: list[Tensor]) -> list[Tensor]:
         """The carried states of all rows: the inverse of `scatter`."""
-        if self.size == 1 or not states:
+        if not states:
             return states
         everyone: list[Any] = [None] * self.size
         with self.linked():
@@ -77,8 +80,6 @@ class Group:
 
     def sums(self, *values: float) -> list[float]:
         """The sums over all processes."""
-        if self.size == 1:
-            return list(values)
         exchanged = torch.tensor(values, dtype=torch.float64, device=_device())
         with self.linked():
             dist.all_reduce(exchanged)
@@ -86,46 +87,66 @@ class Group:
 
     def from_first(self, work: Callable[[], T]) -> T:
         """What the first process gets from `work`, in all of them; an error, too, ends all."""
-        if self.size == 1:
-            return work()
-        told: list[Any] = [None, None]
+        sent: list[Any] = [None, None]
         error = None
         if self.first:
             try:
-                told = [work(), None]
+                sent = [work(), None]
             except LabError as raised:
-                error, told = raised, [None, raised.exit_code]
+                error, sent = raised, [None, raised.exit_code]
         with self.linked():
-            dist.broadcast_object_list(told, device=_device())
+            dist.broadcast_object_list(sent, device=_device())
         if error is not None:
             raise error
-        if told[1] is not None:
-            raise SystemExit(told[1])  # the first process says why
-        return told[0]
-
-    def same_everywhere(self, error: LabError) -> BaseException:
-        """What to raise for an error that all processes meet at once: the first one says it."""
-        return error if self.first else SystemExit(error.exit_code)
+        if sent[1] is not None:
+            raise SystemExit(sent[1])  # the first process prints why
+        return sent[0]
 
     @contextlib.contextmanager
     def linked(self) -> Iterator[None]:
-        """For exchanges: one that fails because another process ended is told in a sentence."""
+        """For exchanges: a failure because another process ended is one sentence."""
         try:
             yield
         except RuntimeError as error:
-            if self.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
+            if isinstance(error, dist.DistError) or "gloo" in str(error):
                 raise LabError(
-                    f"process {self.rank} of {self.size} lost another one, which should have said why; "
-                    f"the same command again goes on from the last checkpoint."
+                    f"process {self.rank} of {self.size} lost another one, which should have printed why; "
+                    f"the same command again continues from the last checkpoint."
                 ) from None
             raise
 
 
-ALONE = Group()
+class DistributedTraining(Training):
+    """A training of which this process computes a part of every batch."""
+
+    def __init__(self, config: RunConfig, group: Group) -> None:
+        super().__init__(config)
+        self.group = group
+        self.parallel = group.parallel(self.network)
+
+    def learn(self, batch: Any) -> float:
+        part, share = self.group.part(batch, self.problem.weight)
+        loss, carry = self.problem.loss(self.parallel, part, self.carry)
+        with self.group.linked():
+            self.update(loss * (share * self.group.size))  # gradients are averaged, losses should be added
+        self.carry = [state.detach() for state in carry]
+        return self.group.sums(share * loss.item())[0]
+
+    def evaluate(self) -> dict[str, float]:
+        return self.group.from_first(super().evaluate)
+
+    def agree(self, *wishes: bool) -> tuple[bool, ...]:
+        return tuple(map(bool, self.group.sums(*wishes)))
+
+    def all_carried(self) -> list[Tensor]:
+        return self.group.gather(self.carry)
+
+    def own_carried(self, states: list[Tensor]) -> list[Tensor]:
+        return self.group.scatter(states)
 
 
-class Onlooker(RunDirectory):
-    """The run directory as the other processes have it: nothing is written."""
+class ReadOnlyRunDirectory(RunDirectory):
+    """The run directory in the other processes: nothing is written."""
 
     def cut_metrics(self, size: int) -> None: ...
 
@@ -137,12 +158,44 @@ class Onlooker(RunDirectory):
     def write_json(self, name: str, value: dict[str, Any]) -> None: ...
 
 
+def train(
+    config: RunConfig,
+    runs: Path,
+    group: Group,
+    *,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    stop: Callable[[], bool] = never,
+) -> dict[str, Any]:
+    """`loop.train` in every process of a group."""
+    with contextlib.ExitStack() as stack:
+        run: RunDirectory = ReadOnlyRunDirectory(config.directory(runs), config)
+
+        def open_run() -> tuple[dict[str, Any] | None, Checkpoint | None]:
+            nonlocal run
+            run = stack.enter_context(hold(config, runs))
+            result = run.result()
+            return result, run.load_checkpoint() if result is None else None
+
+        result, saved = group.from_first(open_run)
+        if result is not None:
+            return result
+        training = DistributedTraining(config, group)
+        try:
+            loop.begin(training, run, saved, "torchrun", group.size)
+            loop.loop(training, run, checkpoint_seconds, stop)
+        except (DivergedError, RunInterruptedError, UnusableCheckpointError) as error:  # all processes meet these
+            if group.first:
+                raise
+            raise SystemExit(error.exit_code) from None
+        return group.from_first(lambda: loop.finish(training, run))
+
+
 @contextlib.contextmanager
-def joined(device: str, batch: int) -> Iterator[Group]:
-    """The group for which `torchrun` has started this process; without it, a group of one."""
+def joined(device: str, batch: int) -> Iterator[Group | None]:
+    """The group for which `torchrun` has started this process; None where there is one process only."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if not dist.is_torchelastic_launched() or size == 1:
-        yield ALONE
+        yield None
         return
     if size > batch:
         raise UsageError(f"{size} processes cannot share a batch of {batch} rows; start at most {batch}.")
@@ -152,11 +205,11 @@ def joined(device: str, batch: int) -> Iterator[Group]:
             raise LabError(f"there are {torch.cuda.device_count()} GPUs here, fewer than processes; start fewer.")
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if os.environ.get("LOCAL_WORLD_SIZE") == str(size) and sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all on this machine: nobody else can listen
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all processes are on this machine
     try:
         dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
-        raise LabError(f"the processes do not find one another: {str(error).splitlines()[0]}") from None
+        raise LabError(f"the processes cannot connect to one another: {str(error).splitlines()[0]}") from None
     try:
         yield Group(dist.get_rank(), size)
     finally:
@@ -164,5 +217,5 @@ def joined(device: str, batch: int) -> Iterator[Group]:
 
 
 def _device() -> torch.device:
-    """Where tensors have to be to be exchanged."""
+    """The device that the backend exchanges tensors on."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Where and with what a run was made."""
+"""The machine and the software of a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def describe(path: Path, config: RunConfig, engine: str, step: int, processes: i
 
 
 def processor() -> str:
-    """The processor's name, as the system tells it."""
+    """The processor's name, as the system reports it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""The optimisers: RMSProp after TensorFlow's rule (torch's differs early in training), Adam; learning rates."""
+"""The optimizers: RMSProp after TensorFlow's rule (torch's differs early in training), Adam; learning rates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class TensorFlowRMSProp(torch.optim.Optimizer):
     """mean_square <- decay mean_square + (1 - decay) g^2;  p <- p - lr g / sqrt(mean_square + eps).
 
-    The mean square starts at one (torch: at zero) and epsilon stands inside the root (torch: outside).
+    The mean square starts at one (torch: at zero) and epsilon is inside the root (torch: outside).
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float = 0.001, decay: float = 0.9, eps: float = 1e-10) -> None:
@@ -25,7 +25,7 @@ class TensorFlowRMSProp(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One update of every parameter that has a gradient."""
         if closure is not None:
-            raise ValueError("this optimiser takes no closure")
+            raise ValueError("this optimizer takes no closure")
         for group in self.param_groups:
             for parameter in group["params"]:
                 gradient = parameter.grad
@@ -41,7 +41,7 @@ class TensorFlowRMSProp(torch.optim.Optimizer):
 
 
 def make_optimizer(config: OptimizerConfig, network: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of a configuration over all parameters of a network."""
+    """The optimizer of a configuration over all parameters of a network."""
     if config.rule == "adam":
         return torch.optim.Adam(network.parameters(), lr=config.lr, foreach=True)
     return TensorFlowRMSProp(network.parameters(), lr=config.lr, decay=config.decay)

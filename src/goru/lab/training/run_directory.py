@@ -1,9 +1,11 @@
 """A run's directory: written atomically, locked by the kernel, resumable after a kill at any moment.
 
+Importing this module does not import torch, so that looking at runs takes no time.
+
     config.json              the complete configuration; re-running from it gives the same run
     environment.json         versions, processor, threads, engine, host, and when the run was started
     metrics.jsonl            one JSON object a line; cut back to the checkpoint when a run resumes
-    checkpoint.safetensors   parameters, optimiser, random state; the position is in its header
+    checkpoint.safetensors   parameters, optimizer, random state; the position is in its header
     figure.json              what figures need beyond the scores (some tasks)
     result.json              written last: a run with a result is finished
     failure.json             why the last attempt ended, until the next one starts
@@ -17,27 +19,30 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
-
-from goru.lab import durable
-from goru.lab.engines.worker import held
+from goru.lab import durable, locks
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, as_on, differences, from_json
 
-CHECKPOINT_FORMAT = "goru.lab.checkpoint/1"
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from goru.lab.training.checkpoints import Checkpoint
+
+CHECKPOINT_SECONDS = 30.0
+"""Seconds between checkpoints."""
 LOCK_PATIENCE = 0.5
-"""Seconds to wait for a lock: a reader that only looks whether a run is alive holds it for an instant."""
+"""Seconds to wait for a lock: `is_alive` holds it for an instant."""
+
+
+class UnusableCheckpointError(LabError):
+    """A checkpoint that is damaged or belongs to another run."""
 
 
 class RunDirectory:
@@ -55,31 +60,24 @@ class RunDirectory:
         """The result, if the run is finished."""
         return read_json(self.path / "result.json")
 
-    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def load_checkpoint(self) -> Checkpoint | None:
         """Tensors and position of the last checkpoint; None when there is none yet."""
+        from goru.lab.training import checkpoints
+
         path = self.path / "checkpoint.safetensors"
         if not path.exists():
             return None
         try:
-            with safe_open(str(path), framework="pt") as file:
-                header = file.metadata() or {}
-                # Copies: what safetensors returns may lie in the file itself.
-                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError) as error:
-            raise self._unusable(f"cannot be read ({str(error).strip()})") from None
-        if header.get("format") != CHECKPOINT_FORMAT:
-            raise self._unusable("was not written by this laboratory")
-        if header.get("config") != self.config.digest():
-            raise self._unusable("belongs to another configuration")
-        position = header.get("position", "")
-        if header.get("digest") != _digest(tensors, position):
-            raise self._unusable("is damaged (its checksum does not match)")
-        self.checkpoint_step = json.loads(position)["step"]
-        return tensors, json.loads(position)
+            tensors, position = checkpoints.read(path, self.config.digest())
+        except checkpoints.UnusableError as error:
+            raise self.unusable_checkpoint(str(error)) from None
+        self.checkpoint_step = position["step"]
+        return tensors, position
 
-    def _unusable(self, why: str) -> LabError:
+    def unusable_checkpoint(self, why: str) -> UnusableCheckpointError:
+        """The error for a checkpoint that cannot be used; `why` completes the sentence."""
         path = self.path / "checkpoint.safetensors"
-        return LabError(f"{path} {why}; delete it to start this run from the beginning.")
+        return UnusableCheckpointError(f"{path} {why}; delete it to start this run from the beginning.")
 
     # Writing
 
@@ -91,7 +89,7 @@ class RunDirectory:
             found = os.fstat(self._metrics).st_size
             if found < size:
                 raise LabError(
-                    f"{path} has {found} bytes but the checkpoint counts on {size}; "
+                    f"{path} has {found} bytes but the checkpoint relies on {size}; "
                     f"delete checkpoint.safetensors beside it to start this run from the beginning."
                 )
             os.ftruncate(self._metrics, size)
@@ -106,16 +104,12 @@ class RunDirectory:
 
     def save_checkpoint(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
         """Replace the checkpoint; the old one stays if this fails at any point."""
-        text = json.dumps(position)
-        header = {
-            "format": CHECKPOINT_FORMAT,
-            "config": self.config.digest(),
-            "position": text,
-            "digest": _digest(tensors, text),
-        }
+        from goru.lab.training import checkpoints
+
+        content = checkpoints.encode(tensors, position, self.config.digest())
         with self._writing():
-            os.fsync(self._metrics)  # the checkpoint counts on these bytes
-            durable.replace(self.path / "checkpoint.safetensors", save(tensors, header))
+            os.fsync(self._metrics)  # the checkpoint relies on these bytes
+            durable.replace(self.path / "checkpoint.safetensors", content)
         self.checkpoint_step = position["step"]
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
@@ -123,7 +117,7 @@ class RunDirectory:
             durable.replace(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
 
     def note_failure(self, message: str) -> None:
-        """Leave the reason for `goru status`; on a full disk there is nothing to be done."""
+        """Write the reason for `goru status`; on a full disk this is skipped."""
         with contextlib.suppress(OSError):
             record = {"message": message, "failed_time": time.time()}
             durable.replace(self.path / "failure.json", (json.dumps(record) + "\n").encode())
@@ -195,14 +189,14 @@ def check_siblings(config: RunConfig, runs: Path) -> None:
             continue
         layer = config.layer if other.model == config.model else other.layer
         like = dataclasses.replace(as_on(config, other), model=other.model, seed=other.seed, layer=layer)
-        if told := differences(other, like):
-            raise UsageError(f"{file.parent} has other settings ({told}): choose another --variant.")
+        if different := differences(other, like):
+            raise UsageError(f"{file.parent} has other settings ({different}): choose another --variant.")
 
 
 def _settle(run: RunDirectory) -> None:
-    """Make sure that the directory belongs to this configuration, and clear away what an earlier attempt left.
+    """Make sure that the directory belongs to this configuration, and remove the temporary files of earlier attempts.
 
-    A directory without checkpoint and result holds nothing yet, and takes another configuration.
+    A directory without checkpoint and result is free for another configuration.
     """
     existing = read_config(run.path)
     if existing is not None and any((run.path / name).exists() for name in ("checkpoint.safetensors", "result.json")):
@@ -215,15 +209,6 @@ def _settle(run: RunDirectory) -> None:
         raise run._unwritable(error) from None
     if existing != run.config:
         run.write_json("config.json", json.loads(run.config.to_json()))
-
-
-def _digest(tensors: dict[str, Tensor], position: str) -> str:
-    digest = hashlib.sha256(position.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 # Reading from outside, without the lock
@@ -265,7 +250,7 @@ def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
 
 def is_alive(path: Path) -> bool:
     """Whether a process holds the run."""
-    return held(str(path / "lock"))
+    return locks.held(str(path / "lock"))
 
 
 def find(runs: Path) -> list[Path]:

@@ -16,9 +16,6 @@ COLOURS = ("red", "blue", "green", "white")
 MOVES = ("walked to", "hurried to", "strolled to", "came to")
 GIVES = ("gave", "handed", "passed")
 
-TASKS = (1, 5, 6, 17)
-"""The numbers of the bAbI tasks whose logic it has."""
-
 _AXES = {"north of": (0, 1), "south of": (0, -1), "east of": (1, 0), "west of": (-1, 0)}
 
 

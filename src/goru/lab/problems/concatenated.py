@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one tensor, and the padded batches cut out of it."""
+"""Sequences of different lengths, concatenated in one tensor, and padded batches taken from it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 
-class Ragged:
-    """Sequences laid end to end; a batch is one gather, however many sequences it has."""
+class ConcatenatedSequences:
+    """Sequences one after another in a single tensor; a batch of any size is one gather."""
 
     def __init__(self, sequences: Sequence[np.ndarray]) -> None:
-        """Sequences along their first axis; the rest of their shape and their type are the same for all."""
+        """Sequences run along their first axis; the other dimensions and the type are the same for all."""
         lengths = np.array([len(one) for one in sequences], dtype=np.int64)
         if not len(lengths) or lengths.min() < 1:
             raise ValueError("needs at least one sequence, and none that is empty")
@@ -27,7 +27,7 @@ class Ragged:
     def padded(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The sequences of these rows (B), side by side (T, B, ...), and their lengths (B).
 
-        A shorter one goes on with its own last value: nothing that a masked loss could see.
+        A shorter sequence is padded with its own last value, which a masked loss does not see.
         """
         lengths = self.lengths[rows]
         steps = torch.arange(int(lengths.max())).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""A training process keeps its memory from step to step."""
+"""A training process reuses its memory from step to step."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 FAULTS = """
 import resource, torch
-from goru.lab.training.memory import keep_memory
-assert keep_memory()
+from goru.lab.training.allocator import reuse_memory
+assert reuse_memory()
 def step():
     return sum(torch.ones(10_000_000 + 4096 * k).sum().item() for k in range(3))
 step()

@@ -9,7 +9,7 @@ import pytest
 
 from goru.lab.errors import LabError
 from goru.lab.training.config import RunConfig, override
-from goru.lab.training.extend import begin_from
+from goru.lab.training.from_run import begin_from
 from goru.lab.training.loop import train
 from goru.lab.training.run_directory import read_json
 from tests.lab.small import goru, outcome, save, small
@@ -87,7 +87,7 @@ def test_refused(there: dict[str, Any], here: dict[str, Any], message: str, tmp_
     train(shorter, tmp_path)
     with pytest.raises(LabError) as error:
         begin_from(shorter.directory(tmp_path), config, tmp_path)
-    assert str(error.value).startswith(f"cannot go on from {shorter.directory(tmp_path)}: ")
+    assert str(error.value).startswith(f"cannot continue from {shorter.directory(tmp_path)}: ")
     assert message in str(error.value)
     assert not config.directory(tmp_path).exists()
 
@@ -100,7 +100,7 @@ def test_command(tmp_path: Path) -> None:
     nothing = goru(*common, str(tmp_path / "nowhere"))
     assert nothing.returncode == 1
     assert nothing.stderr == (
-        f"goru: cannot go on from {tmp_path / 'nowhere'}: it has no config.json; "
+        f"goru: cannot continue from {tmp_path / 'nowhere'}: it has no config.json; "
         "name the directory of a run, runs/EXPERIMENT/VARIANT/MODEL/seedN.\n"
     )
     train(shorter, tmp_path)

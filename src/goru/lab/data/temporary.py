@@ -21,7 +21,7 @@ _STALE_SECONDS = 24 * 3600.0
 
 
 @contextlib.contextmanager
-def workplace(root: Path) -> Iterator[Path]:
+def temporary_folder(root: Path) -> Iterator[Path]:
     """A folder in `root` for the time of the context."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=root) as name:
         folder = Path(name)

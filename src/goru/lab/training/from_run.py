@@ -1,4 +1,4 @@
-"""A run that begins where another one stopped, which had the same settings for fewer steps."""
+"""`goru run --from-run`: a run that begins with the steps of another one, the same run with fewer steps."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from goru.lab.errors import LabError
 from goru.lab.training.config import RunConfig, differences
-from goru.lab.training.loop import planned_steps
 from goru.lab.training.run_directory import RunDirectory, hold, read_config, read_json, read_metrics
+from goru.lab.training.state import planned_steps
 
 
 def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
     """Make the directory of `config` one that resumes with the last checkpoint of the run in `earlier`.
 
-    The run then ends with the same bits as if it had done all steps itself: so settings may differ in the number of
-    steps or epochs alone, and no step may have depended on that number. A run that has begun already is left alone.
+    The run ends with the same bits as a run that did all steps itself. So only the number of steps or epochs may
+    differ, and no step may have depended on that number. A run that has already begun is not changed.
     """
     if any((config.directory(runs) / name).exists() for name in ("checkpoint.safetensors", "result.json")):
         return
@@ -26,9 +26,9 @@ def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
         tensors, position, lines = _first_steps(earlier, config)
         environment = read_json(earlier / "environment.json") or {}
     except LabError as error:
-        raise LabError(f"cannot go on from {earlier}: {error}") from None
+        raise LabError(f"cannot continue from {earlier}: {error}") from None
     with hold(config, runs) as run:
-        # The checkpoint comes last: without it, the same command does all of this again.
+        # The checkpoint is written last: without it, the same command repeats all of this.
         run.write_json("environment.json", environment)
         run.cut_metrics(0)
         for line in lines:

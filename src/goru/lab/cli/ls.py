@@ -1,0 +1,37 @@
+"""`goru ls`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from goru.lab import paper
+from goru.lab.cli.parse import parse
+
+
+@dataclass(frozen=True)
+class Options:
+    """The experiments and models, and what each costs."""
+
+
+def main(argv: list[str], console: Console) -> int:
+    parse(Options, "ls", argv)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("experiment", "shown in", "models", "settings", "length", "cost of one seed"):
+        table.add_column(heading)
+    for one in paper.EXPERIMENTS.values():
+        steps = one.settings.steps
+        length = f"{steps} steps" if steps else f"{one.settings.epochs} epochs"
+        table.add_row(
+            one.name,
+            one.shown_in,
+            ", ".join(one.models),
+            ", ".join(one.variants) if not one.in_parts else f"{one.first_variant}, ... ({len(one.variants)})",
+            length,
+            f"{one.seconds / 3600:.1f} core hours" if one.seconds else "",
+        )
+    console.print(table)
+    console.print("\nThe small version of each takes minutes: goru reproduce --quick", highlight=False)
+    return 0

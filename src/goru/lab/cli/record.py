@@ -1,0 +1,37 @@
+"""`goru record`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from goru.lab.cli.parse import default_runs, parse
+
+
+@dataclass(frozen=True)
+class Options:
+    """Put the full-size runs of a folder into a record: a small folder of runs that can be committed.
+
+    Checkpoints are left out, curves are thinned; `goru report --runs RECORD` draws the same report from it.
+    """
+
+    runs: Path = Path("runs")
+    """Folder of the run directories."""
+    out: Path = Path("results")
+    """Folder of the record; what is in it already is updated."""
+    readme: Path | None = None
+    """A Markdown file whose section of results is renewed as well."""
+
+
+def main(argv: list[str], console: Console) -> int:
+    from goru.lab import report as reporting
+
+    options = parse(Options, "record", argv, Options(default_runs()))
+    recorded = reporting.record.write(options.runs, options.out, options.readme)
+    for problem in recorded.problems:
+        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+    kept = f", {recorded.kept} unchanged because only the record has them finished" if recorded.kept else ""
+    console.print(f"{recorded.written} runs recorded in {options.out}{kept}", highlight=False, soft_wrap=True)
+    return 0

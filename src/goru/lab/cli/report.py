@@ -1,0 +1,58 @@
+"""`goru report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from goru.lab import paper
+from goru.lab.cli.parse import default_runs, parse
+
+
+@dataclass(frozen=True)
+class Options:
+    """Figures, tables, judged claims and one page, from run directories alone."""
+
+    runs: Path = Path("runs")
+    """Folder of the run directories."""
+    out: Path | None = None
+    """Where to write (none: `report` inside the folder of the runs)."""
+
+
+def main(argv: list[str], console: Console) -> int:
+    options = parse(Options, "report", argv, Options(default_runs()))
+    write_report(options.runs, options.out or options.runs / "report", console, None)
+    return 0
+
+
+def write_report(runs: Path, out: Path, console: Console, variants: set[str] | None) -> None:
+    """Write the report, and print the tables and verdicts of some variants (None: of all)."""
+    from goru.lab import report as reporting
+
+    written = reporting.write(runs, out)
+    for table in written.tables:
+        if variants is None or table.variant in variants:
+            shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False)
+            columns = [k for k, heading in enumerate(table.headings) if heading in (table.brief or table.headings)]
+            for k in columns:
+                shown.add_column(table.headings[k], justify="left" if k == 0 else "right")
+            for row in table.rows:
+                shown.add_row(*(row[k] for k in columns))
+            console.print(shown)
+            console.print()
+    verdicts = [v for v in written.verdicts if v.variant and (variants is None or v.variant in variants)]
+    small = verdicts and all(paper.split_variant(verdict.variant)[0] == "quick" for verdict in verdicts)
+    note = " (the small version says little about the paper's sizes)" if small else ""
+    judged = Table(title=f"The paper's claims on these runs{note}", title_justify="left", box=None, pad_edge=False)
+    for verdict in verdicts:
+        judged.add_row(verdict.claim.name, verdict.runs, verdict.status, verdict.claim.text)
+    if judged.rows:
+        judged.show_header = False
+        console.print(judged)
+        console.print()
+    for problem in written.problems:
+        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+    console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)

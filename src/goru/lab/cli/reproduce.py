@@ -1,0 +1,170 @@
+"""`goru reproduce`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from goru.lab import paper
+from goru.lab.cli.parse import Names, default_runs, parse
+from goru.lab.engines.local import RETRIES
+from goru.lab.errors import LabError, RunInterruptedError, UsageError
+from goru.lab.training.config import RunConfig
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS
+
+
+@dataclass(frozen=True)
+class Options:
+    """Run experiments of the paper with all their models, then write the report.
+
+    The same command again skips what is finished and resumes what is not.
+    """
+
+    experiments: Names = ()
+    """Which experiments (none: all)."""
+    quick: bool = False
+    """The small version: shorter sequences, fewer steps."""
+    models: tuple[str, ...] = ()
+    """Only these models."""
+    variants: tuple[str, ...] = ()
+    """Only these settings (`goru show EXPERIMENT` lists them)."""
+    tasks: str = ""
+    """Only these tasks of babi, such as 1,5,17."""
+    data: Literal["files", "generated"] = "files"
+    """Data sets from files, or generated data in their place (`--quick` always generates)."""
+    data_dir: Path | None = None
+    """A folder to search for data sets before all others."""
+    seeds: int = 1
+    """Seeds 0 ... N-1."""
+    threads: int = 1
+    """Threads of each run; the results depend on it in the last bits."""
+    device: str = "cpu"
+    """Device of each run's tensors, such as cuda."""
+    engine: Literal["local", "ray"] = "local"
+    """A pool of processes on this machine, or Ray (`goru[ray]`)."""
+    address: str = ""
+    """HOST:PORT of a Ray cluster that sees the folder of the runs (none: a Ray of its own on this machine)."""
+    jobs: int = 0
+    """Runs at a time on this machine (0: one for each core)."""
+    cpus_per_run: float = 0.0
+    """Processors that Ray reserves for a run (0: as many as it has threads)."""
+    gpus_per_run: float = 0.0
+    """GPUs that Ray reserves for a run."""
+    retries: int = RETRIES
+    """How often a run whose process or machine died is started again, from its last checkpoint."""
+    runs: Path = Path("runs")
+    """Folder of the run directories."""
+    out: Path | None = None
+    """Folder of the report (none: `report` inside the folder of the runs)."""
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    """Seconds between checkpoints; the results do not depend on it."""
+
+
+def main(argv: list[str], console: Console) -> int:
+    options = parse(Options, "reproduce", argv, Options(runs=default_runs()))
+    carry_out = _engine(options)
+    from goru.lab.cli import data
+    from goru.lab.cli.report import write_report
+    from goru.lab.engines.display import Display
+    from goru.lab.engines.local import plan
+    from goru.lab.training.signals import StopOnSignal
+
+    data.search_first(options.data_dir)
+    configs, left_out = chosen_runs(options)
+    for reason in left_out:
+        console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
+    jobs = plan(configs, options.runs)
+    with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
+        with Display(jobs, console) as display:
+            carry_out(
+                jobs,
+                options.runs,
+                retries=options.retries,
+                checkpoint_seconds=options.checkpoint_seconds,
+                stop=stop,
+                refresh=display.refresh,
+            )
+        if stop():
+            again = shlex.join(["goru", "reproduce", *argv])
+            raise RunInterruptedError(f"stopped; every run is saved. To continue: {again}")
+    failed = [job for job in jobs if job.state in ("failed", "busy", "stopped")]
+    try:
+        from goru.lab.report.records import group_variant
+
+        out = options.out or options.runs / "report"
+        write_report(options.runs, out, console, {group_variant(config) for config in configs})
+    finally:
+        for reason in left_out:
+            console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
+        for job in failed:
+            print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _engine(options: Options) -> Callable[..., None]:
+    """The function that carries out the runs."""
+    processes = options.jobs or os.cpu_count() or 1
+    if options.retries < 0 or options.jobs < 0 or min(options.cpus_per_run, options.gpus_per_run) < 0:
+        raise UsageError("--jobs, --retries, --cpus-per-run and --gpus-per-run should be at least 0.")
+    if options.engine == "local":
+        if options.address or options.cpus_per_run or options.gpus_per_run:
+            raise UsageError("--address, --cpus-per-run and --gpus-per-run go with --engine ray.")
+        from goru.lab.engines.local import run_locally
+
+        return functools.partial(run_locally, processes=processes)
+    if options.address and options.jobs:
+        raise UsageError("--jobs is for this machine; a cluster takes as many runs as fit (--cpus-per-run).")
+    if options.gpus_per_run and options.device == "cpu":
+        raise UsageError("--gpus-per-run reserves GPUs that no run would use; add --device cuda.")
+    from goru.lab.engines.ray import Cluster, run_on_ray
+
+    cluster = Cluster(options.address, processes, options.cpus_per_run, options.gpus_per_run)
+    return functools.partial(run_on_ray, cluster=cluster)
+
+
+def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
+    """The chosen runs whose data are there, and why others are left out.
+
+    For an experiment that was named on the command line, missing data are an error.
+    """
+    variants, names = options.variants, options.experiments
+    if options.tasks:
+        if variants or names not in ((), ("babi",)):
+            raise UsageError("--tasks goes with babi alone, without --variants.")
+        names = ("babi",)
+        variants = tuple(_task_variant(number) for number in options.tasks.split(","))
+    if options.seeds < 1:
+        raise UsageError(f"--seeds should be at least 1, got {options.seeds}.")
+    configs = paper.grid(
+        names,
+        models=options.models,
+        variants=variants,
+        seeds=options.seeds,
+        quick=options.quick,
+        generated=options.data == "generated",
+    )
+    configs = [dataclasses.replace(one, threads=options.threads, device=options.device) for one in configs]
+    from goru.lab.cli import data
+
+    missing = data.missing(configs)
+    named = [reason for experiment, reason in missing.items() if experiment in names]
+    if named:
+        raise LabError(" ".join(named))
+    left_out = [f"{experiment}: {reason}" for experiment, reason in missing.items()]
+    return [config for config in configs if config.experiment not in missing], left_out
+
+
+def _task_variant(number: str) -> str:
+    if not number.strip().isdigit():
+        raise UsageError(f"--tasks should be numbers joined by commas, such as 1,5,17; got {number!r}.")
+    return f"task{int(number):02}"

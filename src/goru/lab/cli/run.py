@@ -1,0 +1,166 @@
+"""`goru run`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shlex
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from goru.lab import paper
+from goru.lab.cli.parse import default_runs, parse
+from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
+from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
+
+if TYPE_CHECKING:
+    from goru.lab.training.distributed import Group
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train one model on one experiment, from its last checkpoint where there is one.
+
+    Any field of the configuration is an option; changed settings get a variant (folder) of their own.
+    `--variant` starts from one of the listed settings (`goru show EXPERIMENT`), or names yours; `--quick` starts from
+    the small version; `--config FILE` in place of EXPERIMENT takes a run's config.json.
+    """
+
+    config: RunConfig
+    runs: Path
+    """Folder of the run directories."""
+    from_run: Path | None = None
+    """Begin with the steps of this run, the same one with fewer steps or epochs (learning rate constant)."""
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    """Seconds between checkpoints; the results do not depend on it."""
+    data_dir: Path | None = None
+    """A folder to search for data sets before all others."""
+
+
+def main(argv: list[str], console: Console) -> int:
+    options, config = chosen(argv)
+    directory = config.directory(options.runs)
+    console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one prints
+    if (directory / "result.json").exists():
+        console.print(f"{directory} is finished already.", highlight=False)
+    from goru.lab.engines.display import Display
+    from goru.lab.engines.local import Job
+    from goru.lab.training.distributed import joined
+    from goru.lab.training.signals import StopOnSignal
+
+    job = Job(config, directory, state="running")
+    with (
+        joined(config.device, config.batch) as group,
+        StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop,
+        Display([job] if group is None or group.first else [], console) as display,
+    ):
+
+        def refresh_and_stop() -> bool:
+            display.refresh()
+            return stop()
+
+        try:
+            result = _train(options, config, group, refresh_and_stop)
+            job.state = "finished"
+        except RunInterruptedError as error:
+            job.state = "stopped"
+            again = ["goru", "run", "--config", str(directory / "config.json"), "--runs", str(options.runs)]
+            again += [] if options.data_dir is None else ["--data-dir", str(options.data_dir)]
+            raise RunInterruptedError(f"{error} To continue: {shlex.join(again)}") from None
+        except LabError as error:
+            job.state = "busy" if isinstance(error, RunBusyError) else "failed"
+            raise
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in result["final"].items())
+    console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}", highlight=False)
+    return 0
+
+
+def _train(options: Options, config: RunConfig, group: Group | None, stop: Callable[[], bool]) -> dict[str, Any]:
+    from goru.lab.training import distributed, loop
+    from goru.lab.training.from_run import begin_from
+
+    seconds = options.checkpoint_seconds
+    if options.from_run is not None:
+        begin = functools.partial(begin_from, options.from_run, config, options.runs)
+        begin() if group is None else group.from_first(begin)
+    if group is None:
+        return loop.train(config, options.runs, checkpoint_seconds=seconds, stop=stop)
+    return distributed.train(config, options.runs, group, checkpoint_seconds=seconds, stop=stop)
+
+
+def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
+    """The options of a command line, and the run that they describe, under its name."""
+    base, rest = base_config(argv)
+    options = parse(Options, "run EXPERIMENT", rest, Options(base, default_runs()))
+    config = options.config
+    if (config.experiment, config.model) != (base.experiment, base.model):
+        raise UsageError("give the experiment first and --model once: goru run EXPERIMENT --model MODEL ...")
+    from goru.lab.cli import data
+
+    data.search_first(options.data_dir)
+    for reason in data.missing([config]).values():
+        raise LabError(reason)
+    check_used(config, base)
+    return options, _named(config, base, options.runs)
+
+
+def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
+    """The configuration under the name of its settings, or under the given name if no other settings have it."""
+    one = paper.experiment(config.experiment)
+    kind, _ = paper.split_variant(config.variant)
+    if config.variant == base.variant and config != base:
+        config = dataclasses.replace(config, variant=plain_name("variant", one.name_for(config, base)))
+    elif config.variant != base.variant and kind and not one.knows(config.variant):
+        raise UsageError(f"--variant {config.variant}: names that begin with {kind}- are kept for that kind of run.")
+    if different := one.other_settings(config):
+        message = f"{config.variant} names other settings of {one.name} ({different}): choose another --variant."
+        raise UsageError(message)
+    if not one.knows(config.variant):
+        check_siblings(config, runs)
+    return config
+
+
+def base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
+    """The configuration that the options of `goru run` start from, and those options."""
+    rest: list[str] = []
+    chosen: dict[str, str] = {}
+    quick = False
+    words = iter(argv)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in ("--model", "--config", "--variant"):
+            if option in chosen:
+                raise UsageError(f"{option} is given twice.")
+            chosen[option] = value if equals else next(words, "")
+        elif word == "--quick":
+            quick = True
+        elif not word.startswith("-") and not rest and "experiment" not in chosen:
+            chosen["experiment"] = word
+        else:
+            rest.append(word)
+    variant = chosen.pop("--variant", None)
+    own_name = [] if variant is None else ["--variant", variant]
+    if "--config" in chosen:
+        if len(chosen) > 1 or quick:
+            raise UsageError("--config names a complete configuration: no experiment, --model or --quick beside it.")
+        try:
+            return from_json(Path(chosen["--config"]).read_text(), chosen["--config"]), rest + own_name
+        except (OSError, UnicodeDecodeError) as error:
+            raise LabError(f"cannot read {chosen['--config']}: {error}.") from None
+    if "experiment" not in chosen:
+        if "--help" in rest or "-h" in rest:
+            return paper.experiment("copying").config("goru"), rest
+        raise UsageError(f"which experiment? There are: {', '.join(paper.EXPERIMENTS)}.")
+    one = paper.experiment(chosen["experiment"])
+    model = chosen.get("--model", "goru")
+    if variant is not None and one.knows(variant):  # one of the listed settings, not a name for other ones
+        kind, _ = paper.split_variant(variant)
+        return one.config(model, f"quick-{variant}" if quick and kind != "quick" else variant), rest
+    return one.config(model, "quick" if quick else "paper"), rest + own_name

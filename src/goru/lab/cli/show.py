@@ -1,0 +1,49 @@
+"""`goru show`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from goru.lab import paper
+from goru.lab.cli.parse import Name, parse
+from goru.lab.training.config import flat
+
+
+@dataclass(frozen=True)
+class Options:
+    """An experiment's settings, what the paper says about it, and what was decided."""
+
+    experiment: Name
+
+
+def main(argv: list[str], console: Console) -> int:
+    one = paper.experiment(parse(Options, "show", argv).experiment)
+    console.print(Text.assemble((one.title, "bold"), f"  ({one.shown_in})\n{one.summary}"))
+    console.print("\nThe paper", style="bold")
+    console.print(one.paper_says, highlight=False)
+    for name in one.claims:
+        console.print(f"  {name}: {paper.CLAIMS[name].text}", highlight=False)
+    console.print("\nSettings", style="bold")
+    for path, value in flat(one.settings).items():
+        if not path.startswith("layer.") and path not in ("experiment", "variant", "model", "seed"):
+            console.print(f"  {path} = {value}", highlight=False)
+    console.print("\nModels", style="bold")
+    for name, layer in one.models.items():
+        cost = one.step_seconds.get(name)
+        text = f"  {name}: {layer.hidden_size} units"
+        console.print(text + (f", about {1000 * cost:.0f} ms a step" if cost else ""), highlight=False)
+    console.print("\nVariants", style="bold")
+    for name, changes in (one.variants | one.options).items():
+        how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
+        note = "" if name in one.variants else " (on request: --variants)"
+        console.print(f"  {name}: {how}{note}", highlight=False)
+    for name, changes in {"generated": one.generated, "quick": one.generated | one.quick}.items():
+        if changes:
+            console.print(f"  {name}: {', '.join(f'{k} = {v}' for k, v in changes.items())}", highlight=False)
+    console.print("\nDecisions", style="bold")
+    for text in paper.decisions(one.name):
+        console.print(f"  - {text}", highlight=False)
+    return 0

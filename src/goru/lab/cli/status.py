@@ -1,0 +1,46 @@
+"""`goru status`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from goru.lab.cli.parse import default_runs, parse
+from goru.lab.errors import LabError
+
+
+@dataclass(frozen=True)
+class Options:
+    """Progress and results of all runs in a folder, from anywhere that sees it."""
+
+    runs: Path = Path("runs")
+    """Folder of the run directories."""
+
+
+def main(argv: list[str], console: Console) -> int:
+    from goru.lab.engines import progress
+    from goru.lab.engines.display import duration, runs_table
+    from goru.lab.training import run_directory
+
+    options = parse(Options, "status", argv, Options(default_runs()))
+    found = run_directory.find(options.runs)
+    if not found:
+        raise LabError(f"there are no runs in {options.runs}; start some: goru reproduce --quick")
+    rows, problems = [], []
+    for path in found:
+        try:
+            rows.append((str(path.relative_to(options.runs)), progress.read(path)))
+        except LabError as error:
+            problems.append(str(error))
+    console.print(runs_table([(name, p.state, p) for name, p in rows], console.width))
+    for name, p in rows:
+        if p.state == "failed":
+            console.print(f"{name}: {p.message}", highlight=False, soft_wrap=True)
+    for problem in problems:
+        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+    done = sum(p.state == "finished" for _, p in rows)
+    spent = sum(p.seconds or 0 for _, p in rows)
+    console.print(f"{done} of {len(rows)} runs finished, {duration(spent)} of work", highlight=False)
+    return 0

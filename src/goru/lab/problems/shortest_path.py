@@ -1,0 +1,146 @@
+"""Shortest path: read a graph edge by edge and a query, then say the nodes of the path.
+
+Legend: T steps, B batch, K outputs. The inputs are 76 tokens, the 76th the first `ans`; an `ans` follows
+for each node of the path. The outputs (the path, then the end symbol) are read from the 76th step on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from goru.lab import data as datasets
+from goru.lab.data.generated import graphs
+from goru.lab.data.readers import paths
+from goru.lab.data.readers.paths import ANSWER, END, INPUT_STEPS, NODES, TOKENS, Example
+from goru.lab.networks import StepTagger
+from goru.lab.problems.epochs import Epochs
+from goru.lab.tasks.shortest_path import ShortestPath
+from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+
+SIZES = {"train": 950, "valid": 50, "test": 1000}
+_FILES = {"train": "train/4_tokens.txt", "valid": "train/4_tokens.txt.val", "test": "test/4_tokens.txt"}
+_NO_OUTPUT = -100
+"""A step after the end symbol; cross_entropy leaves it out."""
+
+
+class Graphs(NamedTuple):
+    """Tokens in (T, B), classes out (K, B): nodes, the end, then nothing."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+def load(task: ShortestPath) -> dict[str, list[Example]]:
+    """The examples of each split."""
+    if task.data == "generated":
+        return {split: _generate(task, split, size * task.graphs // SIZES["train"]) for split, size in SIZES.items()}
+    names = {split: f"fold_{task.fold}/noisy_rnn/{file}" for split, file in _FILES.items()}
+    content = datasets.read(datasets.dataset("shortest_path"), list(names.values()))
+    return {split: paths.parse(content[name], name) for split, name in names.items()}
+
+
+def _generate(task: ShortestPath, split: str, count: int) -> list[Example]:
+    content = graphs.write(count, stream(TEST_SEED + task.fold, split))
+    return paths.parse(content, f"generated graphs, fold {task.fold}, {split}")
+
+
+def encode(examples: list[Example]) -> Graphs:
+    """Examples as tensors, all at once."""
+    longest = max(len(example.path) for example in examples)
+    inputs = np.full((INPUT_STEPS + longest, len(examples)), ANSWER)
+    targets = np.full((longest + 1, len(examples)), _NO_OUTPUT)
+    for k, (tokens, path) in enumerate(examples):
+        inputs[:INPUT_STEPS, k] = tokens
+        targets[: len(path) + 1, k] = (*path, END)
+    return Graphs(torch.from_numpy(inputs), torch.from_numpy(targets))
+
+
+class ShortestPathProblem(Problem):
+    watched = ("valid",)
+    final = ("valid", "test")
+
+    def __init__(self, examples: dict[str, list[Example]], seed: int, batch_size: int) -> None:
+        self._sets = {split: encode(some) for split, some in examples.items()}
+        self._examples = examples
+        self._epochs = Epochs(len(examples["train"]), batch_size, seed)
+        self.steps_per_epoch = self._epochs.steps
+
+    def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
+        return StepTagger(make_recurrent, symbols=len(TOKENS), outputs=NODES + 1)
+
+    def batch(self, step: int) -> Graphs:
+        rows = self._epochs.rows(step)
+        return Graphs(*(part.index_select(1, rows) for part in self._sets["train"]))
+
+    def _logits(self, network: nn.Module, batch: Graphs) -> tuple[Tensor, Tensor]:
+        logits = network(batch.inputs)[INPUT_STEPS - 1 :]
+        return logits, batch.targets.to(logits.device)
+
+    def loss(self, network: nn.Module, batch: Graphs, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Mean cross-entropy over the outputs that count."""
+        logits, targets = self._logits(network, batch)
+        return cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=_NO_OUTPUT), carry
+
+    def weight(self, batch: Graphs) -> float:
+        return int((batch.targets != _NO_OUTPUT).sum())
+
+    def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
+        """Loss over the outputs; accuracy of single outputs (end symbols too) and of whole paths."""
+        logits, targets = self._logits(network, self._sets[split])
+        counts = targets != _NO_OUTPUT
+        right = (logits.argmax(-1) == targets) & counts
+        return {
+            "loss": cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=_NO_OUTPUT).item(),
+            "accuracy": (right.sum() / counts.sum()).item(),
+            "sequence_accuracy": (right | ~counts).all(0).double().mean().item(),
+        }
+
+    def score(self, metrics: dict[str, float]) -> float | None:
+        return metrics["valid_loss"]
+
+    def baseline(self) -> float:
+        """Entropy of the classes at each place of the output, pooled over the test set."""
+        targets = self._sets["test"].targets
+        bits = 0.0
+        for place in targets:
+            share = torch.bincount(place[place != _NO_OUTPUT], minlength=NODES + 1).double()
+            chance = share[share > 0] / share.sum()
+            bits -= float((share[share > 0] * chance.log()).sum())
+        return bits / int((targets != _NO_OUTPUT).sum())
+
+    def about(self) -> dict[str, Any]:
+        """What answering without learning would reach on the test set.
+
+        The answer is source, a middle node, target, end, end: the middle is any other node, or a neighbour
+        of the source.
+        """
+        any_node, neighbour = _without_learning(self._examples["test"])
+        return {
+            "examples": {split: len(some) for split, some in self._examples.items()},
+            "any_node_accuracy": any_node[0],
+            "any_node_sequence_accuracy": any_node[1],
+            "neighbour_accuracy": neighbour[0],
+            "neighbour_sequence_accuracy": neighbour[1],
+        }
+
+
+def _without_learning(examples: list[Example]) -> list[tuple[float, float]]:
+    """Expected accuracy of symbols and of sequences, with any node and with a neighbour in the middle."""
+    levels = []
+    for choose in ("any", "neighbour"):
+        right = whole = outputs = 0.0
+        for tokens, path in examples:
+            statements = tokens[: INPUT_STEPS - 4].reshape(-1, 4)
+            neighbours = int((statements[:, 0] == path[0]).sum())
+            chance = 1 / (NODES - 2) if choose == "any" else 1 / neighbours
+            outputs += len(path) + 1
+            # Besides the middle: source, target and end of a path of three; else source and the last end.
+            right += chance + (3 if len(path) == 3 else 2)
+            whole += chance if len(path) == 3 else 0
+        levels.append((right / outputs, whole / len(examples)))
+    return levels

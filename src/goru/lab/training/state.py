@@ -1,0 +1,197 @@
+"""Everything that changes while a run trains: parameters, optimizer, carried states, position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from goru.lab.cells import make_layer
+from goru.lab.errors import LabError
+from goru.lab.tasks.task import Problem
+from goru.lab.training.allocator import reuse_memory
+from goru.lab.training.config import RunConfig
+from goru.lab.training.optimizers import learning_rate, make_optimizer
+
+
+@dataclass
+class Position:
+    """The progress of a run; stored in the checkpoint's header."""
+
+    step: int = 0
+    seconds: float = 0.0
+    """Working time of all attempts up to their last checkpoints."""
+    metrics_bytes: int = 0
+    """Length of metrics.jsonl at the checkpoint."""
+    loss_sum: float = 0.0
+    """Training losses since the last logged line."""
+    loss_count: int = 0
+    best_score: float | None = None
+    best_step: int = 0
+    waited: int = 0
+    """Evaluations since the best one."""
+
+
+class Training:
+    """A network in training.
+
+    `learn`, `evaluate`, `agree` and the two methods for carried states are the points where a training over
+    several processes differs (`distributed.py`).
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        reuse_memory()
+        torch.set_num_threads(config.threads)
+        torch.manual_seed(config.seed)
+        self.config = config
+        self.problem = config.task.problem(config.seed, config.batch)
+        if config.patience and "valid" not in self.problem.watched:
+            raise LabError("--patience has no effect where there is no validation set: remove it.")
+        device = _device(config)
+        try:
+            self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(device)
+            self.optimizer = make_optimizer(config.optimizer, self.network)
+        except ValueError as error:  # an impossible layer, such as a capacity without a tunable mesh
+            raise LabError(f"these settings do not fit together: {str(error).rstrip('.')}.") from None
+        self.carry: list[Tensor] = []
+        self.best: dict[str, Tensor] = {}
+        self.position = Position()
+        self.last_step, self.eval_every = planned_steps(config, self.problem)
+
+    def learn(self, batch: Any) -> float:
+        """One optimization step on a batch; returns its loss."""
+        loss, carry = self.problem.loss(self.network, batch, self.carry)
+        self.update(loss)
+        self.carry = [state.detach() for state in carry]
+        return loss.item()
+
+    def update(self, loss: Tensor) -> None:
+        """Change the parameters along the gradient of a loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config.optimizer, self.position.step, self.last_step)
+        self.optimizer.step()
+        self.position.step += 1
+
+    def evaluate(self) -> dict[str, float]:
+        """Scores of the current parameters on the sets that are scored during training."""
+        return self.scores(self.problem.watched)
+
+    @torch.no_grad()
+    def scores(self, splits: tuple[str, ...]) -> dict[str, float]:
+        """Scores of the current parameters: `test_loss`, `test_accuracy`, ..."""
+        self.network.eval()
+        scores = {}
+        for split in splits:
+            for name, value in self.problem.evaluate(self.network, split).items():
+                scores[f"{split}_{name}"] = value
+        self.network.train()
+        return scores
+
+    @torch.no_grad()
+    def figure(self) -> dict[str, Any] | None:
+        """What the figures need beyond the scores."""
+        self.network.eval()
+        return self.problem.figure(self.network)
+
+    def remember_best(self, scores: dict[str, float]) -> None:
+        """Store the parameters if the task prefers these scores to all earlier ones."""
+        score = self.problem.score(scores)
+        if score is None:
+            return
+        if self.position.best_score is None or score < self.position.best_score:
+            self.position.best_score, self.position.best_step = score, self.position.step
+            self.position.waited = 0
+            self.best = {name: p.detach().clone() for name, p in self.network.named_parameters()}
+        else:
+            self.position.waited += 1
+
+    @torch.no_grad()
+    def take_best(self) -> None:
+        """Restore the best parameters, where the task has chosen some."""
+        for name, parameter in self.network.named_parameters():
+            if name in self.best:
+                parameter.copy_(self.best[name])
+
+    @property
+    def finished(self) -> bool:
+        out_of_patience = bool(self.config.patience) and self.position.waited >= self.config.patience
+        return out_of_patience or self.position.step >= self.last_step
+
+    @property
+    def finite(self) -> bool:
+        """Whether all parameters are numbers."""
+        return all(bool(p.isfinite().all()) for p in self.network.parameters())
+
+    def agree(self, *wishes: bool) -> tuple[bool, ...]:
+        """Which of these this process, or any process of the same training, wants."""
+        return wishes
+
+    def all_carried(self) -> list[Tensor]:
+        """The carried states of all rows of a batch."""
+        return self.carry
+
+    def own_carried(self, states: list[Tensor]) -> list[Tensor]:
+        """The part of the carried states that this process computes with."""
+        return states
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All state as named tensors, the same for any number of processes."""
+        named = {f"parameter/{name}": p.detach() for name, p in self.network.named_parameters()}
+        named |= {f"buffer/{name}": b for name, b in self.network.named_buffers()}
+        named |= {f"best/{name}": p for name, p in self.best.items()}
+        named |= {f"carry/{k}": state for k, state in enumerate(self.all_carried())}
+        for number, state in self.optimizer.state_dict()["state"].items():
+            named |= {f"optimizer/{number}/{key}": torch.as_tensor(value) for key, value in state.items()}
+        named["random/torch"] = torch.get_rng_state()
+        return {name: tensor.cpu().contiguous() for name, tensor in named.items()}
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
+        """The inverse of `tensors`; raises KeyError or ValueError when they do not fit."""
+        for kind, targets in (
+            ("parameter", self.network.named_parameters()),
+            ("buffer", self.network.named_buffers()),
+        ):
+            for name, target in targets:
+                source = tensors[f"{kind}/{name}"]
+                if source.shape != target.shape or source.dtype != target.dtype:
+                    raise ValueError(f"{name} has another shape or type")
+                target.copy_(source)
+        groups: dict[str, dict[str, Tensor]] = {"best": {}, "carry": {}, "optimizer": {}}
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition("/")
+            if kind in groups:
+                groups[kind][rest] = tensor
+        self.best = {name: tensor.to(self.config.device) for name, tensor in groups["best"].items()}
+        carry = [groups["carry"][str(k)].to(self.config.device) for k in range(len(groups["carry"]))]
+        self.carry = self.own_carried(carry)
+        state: dict[int, dict[str, Tensor]] = {}
+        for path, tensor in groups["optimizer"].items():
+            number, _, key = path.partition("/")
+            state.setdefault(int(number), {})[key] = tensor
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        torch.set_rng_state(tensors["random/torch"])
+        self.position = Position(**position)
+
+
+def planned_steps(config: RunConfig, problem: Problem) -> tuple[int, int]:
+    """The last step of a run, and the steps between evaluations."""
+    per_epoch = problem.steps_per_epoch or 0
+    last_step, eval_every = config.steps or config.epochs * per_epoch, config.eval_every or per_epoch
+    if last_step < 1 or eval_every < 1 or config.log_every < 1:
+        raise LabError("steps, log-every and eval-every should be at least 1 (0 only where there are epochs).")
+    return last_step, eval_every
+
+
+def _device(config: RunConfig) -> torch.device:
+    try:
+        device = torch.device(config.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise LabError(f"--device {config.device} cannot be used here ({reason}); try --device cpu.") from None
+    return device
