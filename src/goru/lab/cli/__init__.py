@@ -33,7 +33,8 @@ from goru.lab.cli.options import (
     default_runs,
 )
 from goru.lab.data import look_first_in
-from goru.lab.engines.display import Display, duration, number, runs_table
+from goru.lab.durations import duration
+from goru.lab.engines.display import Display, number, runs_table
 from goru.lab.engines.local import Job, plan, run_locally
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError, nearest
 from goru.lab.training.config import RunConfig, check_used, flat, from_json, plain_name
@@ -93,13 +94,13 @@ def ls(argv: list[str], console: Console) -> int:
     for heading in ("experiment", "shown in", "models", "settings", "length", "cost of one seed"):
         table.add_column(heading)
     for one in paper.EXPERIMENTS.values():
-        steps = one.settings.steps
-        length = f"{steps} steps" if steps else f"{one.settings.epochs} epochs"
+        steps = one.base.steps
+        length = f"{steps} steps" if steps else f"{one.base.epochs} epochs"
         table.add_row(
             one.name,
-            one.shown_in,
+            one.paper.shown_in if one.paper else "",
             ", ".join(one.models),
-            ", ".join(one.variants) if not one.in_parts else f"{one.first_variant}, ... ({len(one.variants)})",
+            ", ".join(one.variants) if not one.parts else f"{one.first_variant}, ... ({len(one.variants)})",
             length,
             f"{one.seconds / 3600:.1f} core hours" if one.seconds else "",
         )
@@ -110,30 +111,33 @@ def ls(argv: list[str], console: Console) -> int:
 
 def show(argv: list[str], console: Console) -> int:
     one = paper.experiment(_parse(ShowOptions, "show", argv).experiment)
-    console.print(Text.assemble((one.title, "bold"), f"  ({one.shown_in})\n{one.summary}"))
-    console.print("\nThe paper", style="bold")
-    console.print(one.paper_says, highlight=False)
-    for name in one.claims:
-        console.print(f"  {name}: {paper.CLAIMS[name].text}", highlight=False)
+    where = f"  ({one.paper.shown_in})" if one.paper else ""
+    console.print(Text.assemble((one.title, "bold"), f"{where}\n{one.summary}"))
+    if one.paper:
+        console.print("\nThe paper", style="bold")
+        console.print(one.paper.says, highlight=False)
+    for claim in one.claims:
+        console.print(f"  {claim.name}: {claim.text}", highlight=False)
     console.print("\nSettings", style="bold")
-    for path, value in flat(one.settings).items():
+    for path, value in flat(one.base).items():
         if not path.startswith("layer.") and path not in ("experiment", "variant", "model", "seed"):
             console.print(f"  {path} = {value}", highlight=False)
     console.print("\nModels", style="bold")
     for name, layer in one.models.items():
-        cost = one.step_seconds.get(name)
+        cost = one.step_seconds(one.config(name))
         text = f"  {name}: {layer.hidden_size} units"
         console.print(text + (f", about {1000 * cost:.0f} ms a step" if cost else ""), highlight=False)
     console.print("\nVariants", style="bold")
-    for name, changes in (one.variants | one.options).items():
+    for name, changes in one.all_variants.items():
         how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
         note = "" if name in one.variants else " (on request: --variants)"
         console.print(f"  {name}: {how}{note}", highlight=False)
-    for name, changes in {"generated": one.generated, "quick": one.generated | one.quick}.items():
+    generated = one.generated.changes if one.generated else {}
+    for name, changes in {"generated": generated, "quick": one.quick_changes}.items():
         if changes:
             console.print(f"  {name}: {', '.join(f'{k} = {v}' for k, v in changes.items())}", highlight=False)
     console.print("\nDecisions", style="bold")
-    for text in paper.decisions(one.name):
+    for text in one.decisions + paper.SHARED_DECISIONS:
         console.print(f"  - {text}", highlight=False)
     return 0
 
@@ -200,11 +204,11 @@ def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
     kind, _ = paper.split_variant(config.variant)
     if config.variant == base.variant and config != base:
         config = dataclasses.replace(config, variant=plain_name("variant", one.name_for(config, base)))
-    elif config.variant != base.variant and kind and not one.knows(config.variant):
+    elif config.variant != base.variant and kind and not one.has(config.variant):
         raise UsageError(f"--variant {config.variant}: names that begin with {kind}- are kept for that kind of run.")
     if told := one.other_settings(config):
         raise UsageError(f"{config.variant} names other settings of {one.name} ({told}): choose another --variant.")
-    if not one.knows(config.variant):
+    if not one.has(config.variant):
         check_siblings(config, runs)
     return config
 
@@ -238,18 +242,18 @@ def _base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
             raise LabError(f"cannot read {chosen['--config']}: {error}.") from None
     if "experiment" not in chosen:
         if "--help" in rest or "-h" in rest:
-            return paper.experiment("copying").config("goru"), rest
+            first = next(iter(paper.EXPERIMENTS.values()))
+            return first.config(next(iter(first.models))), rest
         raise UsageError(f"which experiment? There are: {', '.join(paper.EXPERIMENTS)}.")
     one = paper.experiment(chosen["experiment"])
-    model = chosen.get("--model", "goru")
-    if variant is not None and one.knows(variant):  # one of the listed settings, not a name for other ones
+    model = chosen.get("--model") or next(iter(one.models))
+    if variant is not None and one.has(variant):  # one of the listed settings, not a name for other ones
         kind, _ = paper.split_variant(variant)
         return one.config(model, f"quick-{variant}" if quick and kind != "quick" else variant), rest
     return one.config(model, "quick" if quick else "paper"), rest + own_name
 
 
 def reproduce(argv: list[str], console: Console) -> int:
-    from goru.lab.report.records import group_variant
     from goru.lab.training.signals import StopOnSignal
 
     options = _parse(ReproduceOptions, "reproduce", argv, ReproduceOptions(runs=default_runs()))
@@ -276,7 +280,8 @@ def reproduce(argv: list[str], console: Console) -> int:
     failed = [job for job in jobs if job.state in ("failed", "busy", "stopped")]
     try:
         out = options.out or options.runs / "report"
-        _write_report(options.runs, out, console, {group_variant(config) for config in configs})
+        shown = {paper.experiment(config.experiment).group_of(config.variant) for config in configs}
+        _write_report(options.runs, out, console, shown)
     finally:
         for reason in left_out:
             console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
@@ -311,10 +316,11 @@ def _chosen_runs(options: ReproduceOptions) -> tuple[list[RunConfig], list[str]]
     """
     variants, names = options.variants, options.experiments
     if options.tasks:
-        if variants or names not in ((), ("babi",)):
-            raise UsageError("--tasks goes with babi alone, without --variants.")
-        names = ("babi",)
-        variants = tuple(_task_variant(number) for number in options.tasks.split(","))
+        with_tasks = tuple(one.name for one in paper.EXPERIMENTS.values() if one.parts == "tasks")
+        names = names or with_tasks
+        if variants or not set(names) <= set(with_tasks):
+            raise UsageError(f"--tasks goes with {', '.join(with_tasks)} alone, without --variants.")
+        variants = tuple(_task_variant(paper.experiment(names[0]), number) for number in options.tasks.split(","))
     if options.seeds < 1:
         raise UsageError(f"--seeds should be at least 1, got {options.seeds}.")
     configs = paper.grid(
@@ -334,10 +340,10 @@ def _chosen_runs(options: ReproduceOptions) -> tuple[list[RunConfig], list[str]]
     return [config for config in configs if config.experiment not in missing], left_out
 
 
-def _task_variant(number: str) -> str:
+def _task_variant(one: paper.Experiment, number: str) -> str:
     if not number.strip().isdigit():
         raise UsageError(f"--tasks wants numbers joined by commas, such as 1,5,17; got {number!r}.")
-    return f"task{int(number):02}"
+    return one.part(int(number))
 
 
 def data(argv: list[str], console: Console) -> int:
@@ -399,7 +405,7 @@ def _write_report(runs: Path, out: Path, console: Console, variants: set[str] | 
             for k in columns:
                 shown.add_column(table.headings[k], justify="left" if k == 0 else "right")
             for row in table.rows:
-                shown.add_row(*(row[k] for k in columns))
+                shown.add_row(*(row[k].text for k in columns))
             console.print(shown)
             console.print()
     told = [v for v in written.verdicts if v.variant and (variants is None or v.variant in variants)]

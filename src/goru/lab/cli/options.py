@@ -72,7 +72,7 @@ class ReproduceOptions:
     variants: tuple[str, ...] = ()
     """Only these settings (`goru show EXPERIMENT` lists them)."""
     tasks: str = ""
-    """Only these tasks of babi, such as 1,5,17."""
+    """Only these tasks, such as 1,5,17, of an experiment in tasks."""
     data: Literal["files", "generated"] = "files"
     """Data sets from files, or generated data in their place (`--quick` always generates)."""
     data_dir: Path | None = None

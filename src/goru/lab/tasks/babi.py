@@ -25,28 +25,6 @@ from goru.lab.tasks.ragged import Ragged
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, Task, stream
 
 TASKS = 20
-TASK_TITLES = (
-    "single supporting fact",
-    "two supporting facts",
-    "three supporting facts",
-    "two argument relations",
-    "three argument relations",
-    "yes/no questions",
-    "counting",
-    "lists and sets",
-    "simple negation",
-    "indefinite knowledge",
-    "basic coreference",
-    "conjunction",
-    "compound coreference",
-    "time reasoning",
-    "basic deduction",
-    "basic induction",
-    "positional reasoning",
-    "size reasoning",
-    "path finding",
-    "agents' motivations",
-)
 QUESTIONS = 1000
 """In each of a task's two files."""
 VALIDATION_SHARE = 10
@@ -62,14 +40,6 @@ class Asked(NamedTuple):
     question: Tensor
     question_lengths: Tensor
     answers: Tensor
-
-
-TIME_STEPS = (
-    *(46.3, 130.1, 434.5, 24.0, 185.2, 58.7, 83.8, 82.8, 50.9, 56.1),
-    *(51.5, 59.7, 58.5, 76.9, 51.0, 47.0, 33.8, 70.9, 52.0, 44.2),
-)
-"""Time steps of a training batch of each task (story, question, one step of the third network), padding included;
-means over an epoch."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +67,7 @@ class Babi(Task):
 
     @property
     def data_title(self) -> str:
-        source = "bAbI" if self.data == "files" else "generated small world"
-        return f"{source}, task {self.number} ({TASK_TITLES[self.number - 1]})"
+        return "bAbI" if self.data == "files" else "generated small world"
 
     def load(self) -> tuple[list[Question], list[Question]]:
         """The questions of the training and of the test file."""

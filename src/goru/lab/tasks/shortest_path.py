@@ -59,9 +59,7 @@ class ShortestPath(Task):
 
     @property
     def data_title(self) -> str:
-        if self.data == "files":
-            return f"graphs of Li et al., fold {self.fold}"
-        return f"generated graphs, fold {self.fold}"
+        return "graphs of Li et al." if self.data == "files" else "generated graphs"
 
     def load(self) -> dict[str, list[Example]]:
         """The examples of each split."""
