@@ -40,7 +40,7 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
             for k in columns:
                 shown.add_column(table.headings[k], justify="left" if k == 0 else "right")
             for row in table.rows:
-                shown.add_row(*(row[k] for k in columns))
+                shown.add_row(*(row[k].text for k in columns))
             console.print(shown)
             console.print()
     verdicts = [v for v in written.verdicts if v.variant and (variants is None or v.variant in variants)]

@@ -14,8 +14,10 @@ from typing import Any
 
 from goru.lab import durable
 from goru.lab.errors import LabError
-from goru.lab.report import curves, summary
-from goru.lab.report.records import Record, load, read
+from goru.lab.paper.outcomes import Record
+from goru.lab.report import curves
+from goru.lab.report.reading import load, read
+from goru.lab.report.readme import beside_runs, in_readme
 from goru.lab.training.config import as_on
 
 TRAINING_LINES = 40
@@ -54,10 +56,10 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
                 else:
                     _write_run(record, source, out, with_spectrum=record.path in drawn)
                     written += 1
-        for name, content in summary.files(out).items():
+        for name, content in beside_runs(out).items():
             durable.replace(out / name, content)
         if readme is not None:
-            durable.replace(readme, summary.in_readme(readme, out).encode())
+            durable.replace(readme, in_readme(readme, out).encode())
     except OSError as error:
         raise LabError(f"cannot write the record ({error.filename or out}): {error.strerror or error}.") from None
     return Recorded(written, kept, problems)

@@ -14,7 +14,6 @@ import tyro
 
 from goru.lab.cells import CELLS, LayerConfig
 from goru.lab.errors import LabError, nearest
-from goru.lab.tasks import TASKS
 from goru.lab.tasks.task import Task
 
 LATER_FIELDS = {"optimizer.schedule": "constant"}
@@ -35,11 +34,11 @@ class OptimizerConfig:
     """The learning rate stays as it is, or falls in a straight line to zero at the last planned step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One training run, completely described."""
 
-    experiment: Annotated[str, tyro.conf.Suppress] = "copying"
+    experiment: Annotated[str, tyro.conf.Suppress]
     """Which experiment (`goru ls`)."""
     variant: str = "paper"
     """Name of this setting of the experiment: a folder of the run directory."""
@@ -65,7 +64,7 @@ class RunConfig:
     """Evaluations without a better validation score before stopping (0: never stop early)."""
     layer: LayerConfig = field(default_factory=LayerConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    task: Task = field(default_factory=lambda: TASKS["copying"]())
+    task: Task
 
     def __post_init__(self) -> None:
         plain_name("variant", self.variant)
@@ -111,10 +110,12 @@ def from_json(text: str, source: str) -> RunConfig:
         raise LabError(f"{source} is not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise LabError(f"{source} should hold one JSON object, got {type(data).__name__}")
-    experiment = data.get("experiment")
-    if experiment not in TASKS:
-        raise LabError(f"{source}: {nearest('experiment', str(experiment), TASKS)}")
-    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": TASKS[experiment]}
+    from goru.lab.paper import EXPERIMENTS  # which are made of configurations
+
+    experiment = str(data.get("experiment"))
+    if experiment not in EXPERIMENTS:
+        raise LabError(f"{source}: {nearest('experiment', experiment, EXPERIMENTS)}")
+    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": type(EXPERIMENTS[experiment].base.task)}
     for name, kind in nested.items():
         data[name] = _build(kind, data.get(name, {}), f"{source}: {name}")
     return _build(RunConfig, data, source)

@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean
 
 from goru.lab import paper
 from goru.lab.errors import LabError
-from goru.lab.paper import published
-from goru.lab.report import claims, comparisons, figures, stories, tables
-from goru.lab.report.page import MARKS, judged
-from goru.lab.report.records import Group, complete_seeds, load, seed_means, spread
+from goru.lab.paper.columns import count
+from goru.lab.paper.outcomes import Group, spread
+from goru.lab.report import claims, figures, tables
+from goru.lab.report.page import MARKS
+from goru.lab.report.reading import load
 from goru.lab.report.sections import machine
 
 BEGIN, END = "<!-- results: made by `make results`, do not edit -->", "<!-- end of results -->"
 
-_DRAWN = ("copying", "denoise", "parenthesis")
-_MEASURES = {
-    "copying": ("test loss, % of the baseline", "test_loss", 1),
-    "denoise": ("test loss, % of the baseline", "test_loss", 1),
-    "parenthesis": ("test loss, % of the baseline", "test_loss", 1),
-    "shortest_path": ("accuracy %", "test_accuracy", 1),
-    "babi": ("mean accuracy %", "test_accuracy", 1),
-    "penn_treebank": ("bits per character", "test_bpc", 3),
-    "speech": ("mean squared error", "test_loss", 3),
-}
-"""The measure of an experiment in words, as a score, and its decimals."""
-_PARTLY = "†"
-_FAILED = "failed"
-_APART = ("goru-no-reset", "goru-no-update")
-"""Models of one experiment alone: they have no column."""
+_PARTLY, _UNFINISHED, _FAILED = "†", "…", "failed"
 
 
-def files(record: Path) -> dict[str, bytes]:
-    """What stands beside the runs of a record."""
+@dataclass(frozen=True)
+class _Number:
+    """A model's number in the table of results, with what has to be explained about it."""
+
+    text: str = ""
+    partly: bool = False
+    unfinished: bool = False
+    failed: bool = False
+
+
+def beside_runs(record: Path) -> dict[str, bytes]:
+    """The files beside the runs of a record, by name."""
     groups = _groups(record)
     found = {"README.md": _readme(groups).encode()}
-    drawn = [group for group in groups if group.experiment in _DRAWN and group.variant == "paper"]
+    drawn = _drawn(groups)
     if drawn:
         found["overview.svg"] = figures.overview(drawn).svg.encode()
     return found
@@ -58,7 +55,7 @@ def in_readme(readme: Path, record: Path) -> str:
 def section(groups: list[Group], folder: str) -> str:
     """Picture, numbers and verdicts in Markdown; `folder` is where the record is, seen from the text."""
     parts = []
-    if any(group.experiment in _DRAWN and group.variant == "paper" for group in groups):
+    if _drawn(groups):
         parts.append(f"![Test loss of every model on the synthetic tasks, against iterations]({folder}/overview.svg)\n")
     parts += [_headline(groups), _verdicts(groups)]
     return "\n".join(parts)
@@ -77,23 +74,34 @@ def _groups(record: Path) -> list[Group]:
     return [group for group in groups if not group.kind]
 
 
+def _drawn(groups: list[Group]) -> list[Group]:
+    return [group for group in groups if group.experiment.in_overview and group.variant == "paper"]
+
+
 def _headline(groups: list[Group]) -> str:
     """One row an experiment and setting, one column a model; the paper's number or words in brackets."""
-    known = [model for model in paper.MODEL_TITLES if model not in _APART]
-    models = [model for model in known if any(model in group.models for group in groups)]
-    rows = [
-        (_title(group), _MEASURES[group.experiment][0], *(_number(group, model) for model in models))
-        for group in groups
-    ]
+    trained = [model for group in groups for model in group.models]
+    models = [model for model in dict.fromkeys([*paper.MODELS, *trained]) if model in trained and not _apart(model)]
+    numbers = [[_number(group, model) for model in models] for group in groups]
+    shown = [number for row in numbers for number in row]
+    notes = [f" {note}" for note in dict.fromkeys(map(_difference_note, groups)) if note]
     note = (
         "In brackets: the paper"
-        + (f"; {_PARTLY} marks a mean over some of the parts" if _PARTLY in str(rows) else "")
-        + ("; … is a training that has not ended" if "…" in str(rows) else "")
-        + ("; failed is one that ended without a result" if any(_FAILED in row for row in rows) else "")
-        + f". {_done(groups)}{_about_speech(groups)}\n"
+        + (f"; {_PARTLY} marks a mean over some of the parts" if any(one.partly for one in shown) else "")
+        + (f"; {_UNFINISHED} is a training that has not ended" if any(one.unfinished for one in shown) else "")
+        + (f"; {_FAILED} is one that ended without a result" if any(one.failed for one in shown) else "")
+        + f". {_done(groups)}{''.join(notes)}\n"
     )
+    rows = [
+        (_title(group), group.experiment.measure.title, *(one.text for one in row))
+        for group, row in zip(groups, numbers, strict=True)
+    ]
     table = tables.markdown_rows(("experiment", "measure", *map(paper.title, models)), rows)
-    return "\n".join([note, table, *_apart(groups)])
+    return "\n".join([note, table, *_in_words(groups)])
+
+
+def _apart(model: str) -> bool:
+    return paper.model(model).ablation
 
 
 def _done(groups: list[Group]) -> str:
@@ -101,76 +109,55 @@ def _done(groups: list[Group]) -> str:
     finished = {record.config.directory(Path()) for group in groups for record in group.records if record.finished}
     first = {config.directory(Path()) for config in paper.grid()}
     more = len(finished - first)
-    told = f"{len(finished & first)} of the {len(first)} runs of one seed are finished"
-    return told + (f", and {more} beyond them." if more else ".")
+    done = f"{len(finished & first)} of the {len(first)} runs of one seed are finished"
+    return done + (f", and {more} beyond them." if more else ".")
 
 
-def _apart(groups: list[Group]) -> list[str]:
-    """The models without a column, in words."""
-    told = [
-        f"{_title(group)}, {paper.title(model)}: {_number(group, model)}."
+def _in_words(groups: list[Group]) -> list[str]:
+    """The models without a column."""
+    sentences = [
+        f"{_title(group)}, {paper.title(model)}: {_number(group, model).text}."
         for group in groups
-        for model in _APART
-        if model in group.models
+        for model in group.models
+        if _apart(model)
     ]
-    return [" ".join(told) + "\n"] if told else []
+    return [" ".join(sentences) + "\n"] if sentences else []
 
 
-def _about_speech(groups: list[Group]) -> str:
-    speech = [record for group in groups if group.experiment == "speech" for record in group.records]
-    if all(record.config.task.data_set == "timit" for record in speech):
-        return ""
-    return " Speech is another corpus than the paper's, so only the order of the models can be compared."
+def _difference_note(group: Group) -> str:
+    """What to know where a group was not run on what the paper had."""
+    found = group.experiment.paper
+    return found.differs_note if found and not group.as_in_the_paper else ""
 
 
 def _title(group: Group) -> str:
-    data = comparisons.data_title(group)
-    title = paper.EXPERIMENTS[group.experiment].title + (f" ({data})" if data else "")
+    title = group.experiment.title + (f" ({group.data_title})" if group.data_title else "")
     return title if group.variant == "paper" else f"{title}, {group.variant}"
 
 
-def _number(group: Group, model: str) -> str:
+def _number(group: Group, model: str) -> _Number:
     if model not in group.models:
-        return ""
+        return _Number()
     if not group.finished(model):
-        return _FAILED if all(record.state == "failed" for record in group.models[model]) else "…"
-    one = paper.EXPERIMENTS[group.experiment]
-    _, score, digits = _MEASURES[group.experiment]
-    scale = 100 / group.baseline if group.experiment in _DRAWN else 100 if score == "test_accuracy" else 1
-    row = published.ROWS.get(model, "")
-    theirs = _published(group.experiment, row)
-    if group.experiment == "babi":
-        by_task = stories.task_accuracies(group.models[model])
-        value = fmean(map(fmean, by_task.values())) if by_task else None
-        theirs = f"{published.babi_mean(row, list(by_task)):.1f}" if by_task and row else ""  # of the same tasks
-    else:
-        found = comparisons.scores(group.models[model], score)
-        value = scale * found.mean if found else None
+        if all(record.state == "failed" for record in group.models[model]):
+            return _Number(_FAILED, failed=True)
+        return _Number(_UNFINISHED, unfinished=True)
+    measure = group.experiment.measure
+    value = measure.value(group, model)
     if value is None:
-        return ""
-    parts = len(one.variants) if one.in_parts else 1
-    seeds = spread([scale * mean for mean in seed_means(group.models[model], score, parts)] or [value])
+        return _Number()
+    scale, digits = measure.scale_of(group), measure.digits
+    seeds = spread([scale * mean for mean in group.seed_means(model, measure.score)] or [value])
     deviation = f" ± {seeds.deviation:.{digits}f}, {seeds.count} seeds" if seeds.count > 1 else ""
-    mark = "" if complete_seeds(group.models[model]) else _PARTLY
-    return f"{value:.{digits}f}{deviation}{mark}{f' ({theirs})' if theirs else ''}"
-
-
-def _published(experiment: str, row: str) -> str:
-    if experiment in published.LEVELS:
-        level = published.LEVELS[experiment].get(row, "")
-        return f"paper: {level}" if level else ""  # beside a number of ours a bare word would look like our verdict
-    values = {
-        "shortest_path": {name: mean for name, (mean, _) in published.SHORTEST_PATH.items()},
-        "babi": {},
-        "penn_treebank": published.PENN_TREEBANK,
-        "speech": {name: test for name, (_, _, test) in published.SPEECH.items()},
-    }[experiment]
-    return str(values.get(row, ""))
+    partly = not group.complete_seeds(model)
+    theirs = measure.paper(group, model)
+    text = f"{value:.{digits}f}{deviation}{_PARTLY if partly else ''}{f' ({theirs})' if theirs else ''}"
+    return _Number(text, partly=partly)
 
 
 def _verdicts(groups: list[Group]) -> str:
     rows = []
-    for one in judged(claims.judge_all(groups)):
+    for one in claims.by_claim(claims.judge_all(groups)):
         others = [f"{v.runs}: {v.status}" for v in one.others]
         notes = "; ".join([one.main.note, *others])
         rows.append((one.claim.name, one.claim.text, f"{MARKS[one.main.status]} {one.main.status}", notes))
@@ -183,11 +170,11 @@ def _readme(groups: list[Group]) -> str:
     last = f"{datetime.fromtimestamp(max(times), UTC):%Y-%m-%d}" if times else "none yet"
     rows = [
         (
-            group.experiment,
+            group.experiment.name,
             group.variant,
             paper.title(model),
             _seeds(group, model),
-            tables.count(some),
+            count(some),
             "" if all(r.finished for r in some) else "; ".join(r.progress for r in some if not r.finished),
         )
         for group in groups
@@ -210,9 +197,9 @@ def _readme(groups: list[Group]) -> str:
 
 def _seeds(group: Group, model: str) -> str:
     """Which seeds there are; of an experiment in parts, of how many parts each."""
-    one = paper.EXPERIMENTS[group.experiment]
+    one = group.experiment
     seeds = sorted({record.config.seed for record in group.models[model]})
-    if not one.in_parts:
+    if not one.parts:
         return ", ".join(map(str, seeds))
     counts = {seed: sum(r.config.seed == seed for r in group.models[model]) for seed in seeds}
-    return ", ".join(f"{seed} ({count} of {len(one.variants)} {one.part_word})" for seed, count in counts.items())
+    return ", ".join(f"{seed} ({count} of {one.part_count} {one.parts})" for seed, count in counts.items())
