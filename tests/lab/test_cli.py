@@ -113,7 +113,8 @@ def test_ls_and_show(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in text
         assert main(["show", name]) == 0
         shown = capsys.readouterr().out
-        assert one.paper_says in shown
+        assert one.paper is not None
+        assert one.paper.says in shown
         for model in one.models:
             assert f"{model}:" in shown
         for decision in paper.decisions(name):  # one of them has brackets
@@ -244,7 +245,7 @@ def test_reproduce_shows_experiments_in_parts(
     for config in shrunk:
         train(config, Path("runs"))
     monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: shrunk)
-    monkeypatch.setattr("goru.lab.paper.experiment.Experiment.other_settings", lambda *_: "")  # though they are smaller
+    monkeypatch.setattr("goru.lab.paper.definition.Experiment.other_settings", lambda *_: "")  # though they are smaller
     assert main(["reproduce", "shortest_path", "--runs", "runs", "--data", "generated"]) == 0
     text = capsys.readouterr().out
     assert "whole sequences %" in text

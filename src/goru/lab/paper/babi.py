@@ -87,8 +87,8 @@ def paper_mean(column: str, tasks: list[int]) -> float:
 
 def goru_is_best(f: Facts) -> list[Statement]:
     means = {m: f.whole(m, "test_accuracy") for m in ("goru", *RIVALS)}
-    told = f.listed(means.__getitem__, *means)
-    return best("highest mean over the tasks", means["goru"], [means[m] for m in RIVALS], told, higher=True)
+    evidence = f.listed(means.__getitem__, *means)
+    return best("highest mean over the tasks", means["goru"], [means[m] for m in RIVALS], evidence, higher=True)
 
 
 def _accuracies(group: Group, name: str) -> dict[int, list[float]]:

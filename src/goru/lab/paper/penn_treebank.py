@@ -40,17 +40,17 @@ def _bits(f: Facts, name: str) -> Spread:
 
 def close_to_the_best(f: Facts) -> list[Statement]:
     bits = {m: _bits(f, m) for m in ("goru", "lstm", "gru", *EURNNS)}
-    told, goru = f.listed(bits.__getitem__, *bits), bits["goru"]
+    evidence, goru = f.listed(bits.__getitem__, *bits), bits["goru"]
     return [
         Statement(
             f"GORU is at least {MARGIN} bits per character ahead of both EURNNs",
             all(bits[m].mean - goru.mean >= MARGIN for m in EURNNS),
-            told,
+            evidence,
         ),
         Statement(
             f"GORU is within {MARGIN} of LSTM and GRU, or ahead",
             all(goru.mean - bits[m].mean <= MARGIN for m in ("lstm", "gru")),
-            told,
+            evidence,
         ),
     ]
 
@@ -59,10 +59,10 @@ def both_gates_help(f: Facts) -> list[Statement]:
     goru = _bits(f, "goru")
     without = {gate: _bits(f, f"goru-no-{gate}") for gate in ("reset", "update")}
     worse = [gate for gate, bits in without.items() if better(goru, bits)]
-    told = ", ".join(["GORU " + str(goru), *(f"without {gate} gate {bits}" for gate, bits in without.items())])
+    evidence = ", ".join(["GORU " + str(goru), *(f"without {gate} gate {bits}" for gate, bits in without.items())])
     return [
-        Statement("without one of its gates it is worse", bool(worse), told),
-        *(Statement(f"without the {gate} gate it is worse", gate in worse, told) for gate in without),
+        Statement("without one of its gates it is worse", bool(worse), evidence),
+        *(Statement(f"without the {gate} gate it is worse", gate in worse, evidence) for gate in without),
     ]
 
 

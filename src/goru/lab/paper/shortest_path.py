@@ -18,8 +18,8 @@ FOLDS = {f"fold{k:02}": {"task.fold": k} for k in range(1, 11)}
 def goru_is_best(f: Facts) -> list[Statement]:
     means = {m: f.whole(m, "test_accuracy") for m in ("goru", *RIVALS)}
     folds = {m: f.deviation_of_parts(m, "test_accuracy") for m in means}
-    told = ", ".join(f"{f.title(m)} {value} (over the folds ± {folds[m]:.1f})" for m, value in means.items())
-    return best("highest mean accuracy", means["goru"], [means[m] for m in RIVALS], told, higher=True)
+    evidence = ", ".join(f"{f.title(m)} {value} (over the folds ± {folds[m]:.1f})" for m, value in means.items())
+    return best("highest mean accuracy", means["goru"], [means[m] for m in RIVALS], evidence, higher=True)
 
 
 def _difference(group: Group, name: str) -> str | Cell:

@@ -30,11 +30,15 @@ PAPER = {
 
 def goru_is_best(f: Facts) -> list[Statement]:
     errors = {m: f.loss(m) for m in ("goru", *RIVALS)}
-    told = f.listed(errors.__getitem__, *errors)
+    evidence = f.listed(errors.__getitem__, *errors)
     eurnn = min((errors[m] for m in EURNNS), key=lambda value: value.mean)
     return [
-        *best("lowest test error", errors["goru"], [errors[m] for m in RIVALS], told),
-        Statement("an EURNN is ahead of GRU and LSTM", all(better(eurnn, errors[m]) for m in ("gru", "lstm")), told),
+        *best("lowest test error", errors["goru"], [errors[m] for m in RIVALS], evidence),
+        Statement(
+            "an EURNN is ahead of GRU and LSTM",
+            all(better(eurnn, errors[m]) for m in ("gru", "lstm")),
+            evidence,
+        ),
     ]
 
 
