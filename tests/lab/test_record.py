@@ -156,7 +156,7 @@ def test_readme(source: Path, tmp_path: Path) -> None:
         in text
     )
     assert "| Denoise task | test loss, % of the baseline | failed |" in text
-    assert "failed is one that ended without a result" in text
+    assert "failed is a run that ended without a result" in text
     finished = sum((path / "result.json").exists() for path in runs.find(tmp_path / "results"))
     assert f"{finished} of the {len(paper.grid())} runs of one seed are finished." in text
     assert "| C1 | GORU is the only gated unit" in text

@@ -143,7 +143,7 @@ def test_stories_by_task_with_both_means(tmp_path: Path) -> None:
     by_task = found["babi-paper-tasks"]
     one = row(by_task, "5 three argument relations")
     assert (one["GORU"], one["paper: GORU"], one["paper: baseline"]) == ("55.0 ▼", "87.0", "70.0")
-    assert one["commonest answer"] == "20.0"
+    assert one["most common answer"] == "20.0"
     assert row(by_task, "mean of these tasks")["paper: GRU"] == f"{(49.1 + 78.0) / 2:.1f}"
     assert row(by_task, "mean as the paper prints it")["paper: GRU"] == "58.2"
     main = row(found["babi-paper"], "GRU")

@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
     matched="Matched: the paper's hidden sizes, which it chose; the numbers of parameters are not equal.",
     decisions=(
         "The learning rate stays 0.001 (decay 0.9) for 7 epochs; a run stops after 3 epochs without a lower "
-        "validation loss, and the best epoch is tested: one rule for all models.",
+        "validation loss, and the best epoch is tested. The rule is the same for all models.",
         "The constant rate was chosen on validation, seed 0, against a rate that falls linearly to 0 over the same "
         "epochs: after 2 epochs GORU had 1.770 bits with it against 1.882, LSTM 1.781 against 1.970.",
         "The number of epochs was chosen on validation, on the same two models: the first after which one more "
