@@ -47,6 +47,6 @@ def main(argv: list[str], console: Console) -> int:
         if changes:
             console.print(f"  {name}: {', '.join(f'{k} = {v}' for k, v in changes.items())}", highlight=False)
     console.print("\nDecisions", style="bold")
-    for text in one.decisions + paper.SHARED_DECISIONS:
+    for text in paper.decisions(one.name):
         console.print(f"  - {text}", highlight=False)
     return 0

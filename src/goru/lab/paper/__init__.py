@@ -26,6 +26,7 @@ __all__ = [
     "Model",
     "Paper",
     "Smaller",
+    "decisions",
     "experiment",
     "grid",
     "model",
@@ -53,6 +54,11 @@ def experiment(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         raise UsageError(nearest("experiment", name, EXPERIMENTS))
     return EXPERIMENTS[name]
+
+
+def decisions(name: str) -> tuple[str, ...]:
+    """What was decided for an experiment, its own first."""
+    return experiment(name).decisions + SHARED_DECISIONS
 
 
 def grid(

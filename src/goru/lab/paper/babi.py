@@ -87,8 +87,8 @@ def paper_mean(column: str, tasks: list[int]) -> float:
 
 def goru_is_best(f: Facts) -> list[Statement]:
     means = {m: f.whole(m, "test_accuracy") for m in ("goru", *RIVALS)}
-    told = f.listed(means.__getitem__, *means)
-    return best("highest mean over the tasks", means["goru"], [means[m] for m in RIVALS], told, higher=True)
+    evidence = f.listed(means.__getitem__, *means)
+    return best("highest mean over the tasks", means["goru"], [means[m] for m in RIVALS], evidence, higher=True)
 
 
 def _accuracies(group: Group, name: str) -> dict[int, list[float]]:
@@ -131,7 +131,7 @@ def _difference(group: Group, name: str) -> str | Cell:
 
 
 def by_task(group: Group) -> Table:
-    """One row a task: our models, the commonest answer, and the paper's columns."""
+    """One row a task: our models, the most common answer, and the paper's columns."""
     ours = {name: _accuracies(group, name) for name in group.models}
     tasks = sorted({task for accuracies in ours.values() for task in accuracies})
     majority: dict[int, float] = {}
@@ -166,7 +166,7 @@ def by_task(group: Group) -> Table:
     if theirs:
         empty = ("",) * (len(ours) + 1)
         rows.append(row("mean as the paper prints it", *empty, *(f"{PAPER_MEANS[column]}" for column in theirs)))
-    headings = ("task, accuracy %", *map(title, ours), "commonest answer", *(f"paper: {column}" for column in theirs))
+    headings = ("task, accuracy %", *map(title, ours), "most common answer", *(f"paper: {column}" for column in theirs))
     heading = f"{group.experiment.title}: {group.data_title}, by task ({group.variant})"
     note = f"▲ ▼ more than {TASK_CLOSE:g} points above, below the paper's number." if theirs else ""
     return Table(f"{group.name}-tasks", heading, group.variant, headings, tuple(rows), note=note)
@@ -201,15 +201,15 @@ EXPERIMENT = Experiment(
     ),
     matched=MATCHED_UNITS,
     decisions=(
-        "The `en` files with 1000 training questions a task; the last 100 are for validation, fewer where a story "
-        "would be cut. At most 100 epochs, stopped after 20 without a lower validation loss; the best epoch is "
+        "The `en` files with 1000 training questions a task; the last 100 are for validation, fewer where that would "
+        "cut a story. At most 100 epochs, stopped after 20 without a lower validation loss; the best epoch is "
         "tested.",
-        "The paper names no sizes here: 128 units in all three places, word vectors of 50, batch 32, "
+        "The paper gives no sizes here: 128 units in all three places, word vectors of 50, batch 32, "
         "RMSProp with learning rate 0.001, for every model.",
         "RMSProp against Adam, both at 0.001, by validation over GORU and GRU on tasks 1, 5 and 15, seed 0: mean "
         "loss 0.973 against 1.003, mean accuracy 57.8 % against 56.5 %. Each was better in three of the six.",
         "The last outputs of the RNNs over statements and question are joined into a single input of the "
-        "third RNN, as the paper words it; words and full stops are symbols, an answer is one class.",
+        "third RNN, as the paper says; words and full stops are symbols, an answer is one class.",
     ),
     columns=(
         Column("accuracy %", _mean_of_tasks, brief=True),
@@ -229,7 +229,7 @@ EXPERIMENT = Experiment(
         *RUN_COLUMNS,
     ),
     references=lambda group: {
-        "the commonest answer": {"accuracy %": f"{100 * group.reference('majority_accuracy'):.1f}"}
+        "the most common answer": {"accuracy %": f"{100 * group.reference('majority_accuracy'):.1f}"}
     },
     more_tables=(by_task,),
     measure=Measure("mean accuracy %", "test_accuracy", scale=100, mean=_mean, paper=_paper_mean),

@@ -78,8 +78,8 @@ References = Mapping[str, Mapping[str, str]]
 """Rows for what needs no learning: by their names, and in them by column."""
 
 _CLOCK = (
-    "Iterations/s and time are by the clock, evaluations and whatever else the machine did included; "
-    "ms a step is the processor's time, measured apart by goru bench."
+    "Iterations/s and time are by the clock, including evaluations and whatever else the machine did; "
+    "ms a step is processor time, measured separately by goru bench."
 )
 
 

@@ -81,7 +81,7 @@ EXPERIMENT = Experiment(
     ),
     matched=MATCHED_PARAMETERS,
     decisions=(
-        "The data stand at the start, as in the authors' code; `random-placement` is "
+        "The symbols are at the start, as in the authors' code; `random-placement` is "
         'the variant of the text ("each instance has a different location").',
         "Loss: cross-entropy over all T + 20 steps, baseline 10 ln 8 / (T + 20). "
         "Accuracy: the ten recalled symbols only, singly and as whole sequences.",

@@ -40,17 +40,17 @@ def _bits(f: Facts, name: str) -> Spread:
 
 def close_to_the_best(f: Facts) -> list[Statement]:
     bits = {m: _bits(f, m) for m in ("goru", "lstm", "gru", *EURNNS)}
-    told, goru = f.listed(bits.__getitem__, *bits), bits["goru"]
+    evidence, goru = f.listed(bits.__getitem__, *bits), bits["goru"]
     return [
         Statement(
             f"GORU is at least {MARGIN} bits per character ahead of both EURNNs",
             all(bits[m].mean - goru.mean >= MARGIN for m in EURNNS),
-            told,
+            evidence,
         ),
         Statement(
             f"GORU is within {MARGIN} of LSTM and GRU, or ahead",
             all(goru.mean - bits[m].mean <= MARGIN for m in ("lstm", "gru")),
-            told,
+            evidence,
         ),
     ]
 
@@ -59,10 +59,10 @@ def both_gates_help(f: Facts) -> list[Statement]:
     goru = _bits(f, "goru")
     without = {gate: _bits(f, f"goru-no-{gate}") for gate in ("reset", "update")}
     worse = [gate for gate, bits in without.items() if better(goru, bits)]
-    told = ", ".join(["GORU " + str(goru), *(f"without {gate} gate {bits}" for gate, bits in without.items())])
+    evidence = ", ".join(["GORU " + str(goru), *(f"without {gate} gate {bits}" for gate, bits in without.items())])
     return [
-        Statement("without one of its gates it is worse", bool(worse), told),
-        *(Statement(f"without the {gate} gate it is worse", gate in worse, told) for gate in without),
+        Statement("without one of its gates it is worse", bool(worse), evidence),
+        *(Statement(f"without the {gate} gate it is worse", gate in worse, evidence) for gate in without),
     ]
 
 
@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
     matched="Matched: the paper's hidden sizes, which it chose; the numbers of parameters are not equal.",
     decisions=(
         "The learning rate stays 0.001 (decay 0.9) for 7 epochs; a run stops after 3 epochs without a lower "
-        "validation loss, and the best epoch is tested: one rule for all models.",
+        "validation loss, and the best epoch is tested. The rule is the same for all models.",
         "The constant rate was chosen on validation, seed 0, against a rate that falls linearly to 0 over the same "
         "epochs: after 2 epochs GORU had 1.770 bits with it against 1.882, LSTM 1.781 against 1.970.",
         "The number of epochs was chosen on validation, on the same two models: the first after which one more "

@@ -18,8 +18,8 @@ FOLDS = {f"fold{k:02}": {"task.fold": k} for k in range(1, 11)}
 def goru_is_best(f: Facts) -> list[Statement]:
     means = {m: f.whole(m, "test_accuracy") for m in ("goru", *RIVALS)}
     folds = {m: f.deviation_of_parts(m, "test_accuracy") for m in means}
-    told = ", ".join(f"{f.title(m)} {value} (over the folds ± {folds[m]:.1f})" for m, value in means.items())
-    return best("highest mean accuracy", means["goru"], [means[m] for m in RIVALS], told, higher=True)
+    evidence = ", ".join(f"{f.title(m)} {value} (over the folds ± {folds[m]:.1f})" for m, value in means.items())
+    return best("highest mean accuracy", means["goru"], [means[m] for m in RIVALS], evidence, higher=True)
 
 
 def _difference(group: Group, name: str) -> str | Cell:
@@ -37,7 +37,7 @@ def _guesses(group: Group) -> dict[str, dict[str, str]]:
             "accuracy %": f"{100 * group.reference(f'{level}_accuracy'):.1f}",
             "whole sequences %": f"{100 * group.reference(f'{level}_sequence_accuracy'):.1f}",
         }
-        for level, title in (("any_node", "guess: any node between"), ("neighbour", "guess: a neighbour between"))
+        for level, title in (("any_node", "guess: any node between"), ("neighbour", "guess: a neighbor between"))
     }
 
 
@@ -74,8 +74,8 @@ EXPERIMENT = Experiment(
         "At most 200 epochs of 19 steps, stopped after 40 without a lower validation loss; the test "
         "scores are those of the best epoch. Mean and deviation over the ten folds.",
         "Both accuracies are given: single symbols (most likely the paper's) and whole sequences. "
-        "Reference levels: source, some node, target, end without reading the graph, and the same with a "
-        "neighbour of the source in the middle.",
+        "Reference levels: source, any node, target and end, guessed without reading the graph; and the same with a "
+        "neighbor of the source in the middle.",
     ),
     columns=(
         Column("accuracy %", score("test_accuracy", 100, 1), brief=True),

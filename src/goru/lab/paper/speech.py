@@ -30,11 +30,15 @@ PAPER = {
 
 def goru_is_best(f: Facts) -> list[Statement]:
     errors = {m: f.loss(m) for m in ("goru", *RIVALS)}
-    told = f.listed(errors.__getitem__, *errors)
+    evidence = f.listed(errors.__getitem__, *errors)
     eurnn = min((errors[m] for m in EURNNS), key=lambda value: value.mean)
     return [
-        *best("lowest test error", errors["goru"], [errors[m] for m in RIVALS], told),
-        Statement("an EURNN is ahead of GRU and LSTM", all(better(eurnn, errors[m]) for m in ("gru", "lstm")), told),
+        *best("lowest test error", errors["goru"], [errors[m] for m in RIVALS], evidence),
+        Statement(
+            "an EURNN is ahead of GRU and LSTM",
+            all(better(eurnn, errors[m]) for m in ("gru", "lstm")),
+            evidence,
+        ),
     ]
 
 
@@ -95,16 +99,16 @@ EXPERIMENT = Experiment(
         shown_in="Table: timit",
         says="Mean squared error on TIMIT's test set: GORU 47.6, EURNN 51.9, GRU 57.3, LSTM 57.5.",
         differs={"task.data": "timit"},
-        differs_note="Speech is another corpus than the paper's, so only the order of the models can be compared.",
+        differs_note="Speech is not the paper's corpus, so only the order of the models can be compared.",
     ),
     claims=(Claim("C11", "GORU has the lowest error on speech, EURNN second, at equal hidden size.", goru_is_best),),
     matched=MATCHED_UNITS,
     decisions=(
-        "The open corpus stands in for TIMIT (variant `timit` reads a user's own copy), so errors are "
+        "The open corpus replaces TIMIT (variant `timit` reads a user's own copy), so errors are "
         "comparable between models, not with the paper's.",
         "A frame is ln(max(|STFT|, 1e-4)) of samples in [-1, 1): Hann window of 256, hop 128, 129 bins. "
         "The network sees it minus each bin's mean, divided by one overall deviation (training set).",
-        "The error is the mean square over frames and bins of the natural log-magnitude itself, padding left out.",
+        "The error is the mean square over frames and bins of the natural log-magnitude itself, without padding.",
         "At most 100 epochs, stopped after 10 without a lower validation error: in runs of 40 epochs those of "
         "GRU and EURNN were still falling (EURNN 0.831, 0.820, 0.811 after 30, 35, 40).",
     ),
@@ -124,15 +128,15 @@ EXPERIMENT = Experiment(
             _agreement,
             _on_another_corpus,
             brief=True,
-            note=f"Another corpus than the paper's: the errors are compared as shares of GORU's. {_AGREES}",
+            note=f"Not the paper's corpus: errors are compared as shares of GORU's. {_AGREES}",
         ),
         Column(
             "and here",
             _agreement,
             _on_timit,
             brief=True,
-            note="The paper's corpus; on which scale its errors are it does not say: compared are shares of GORU's. "
-            f"{_AGREES}",
+            note="The paper's corpus, but the paper does not give the scale of its errors: they are compared as shares "
+            f"of GORU's. {_AGREES}",
         ),
         *RUN_COLUMNS,
     ),

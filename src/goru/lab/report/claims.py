@@ -13,15 +13,16 @@ REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN = "reproduced", "partly", "not reproduc
 STATUSES = (REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN)
 
 HOW_JUDGED = """\
-Solved: final test loss below 10 % of the memoryless baseline. At the baseline: above 90 % of it. Best: better
-than every other model by more than the spread over seeds (the larger of the two standard deviations; with one
-seed there is none). Faster: a lower test loss on average over training. A claim is a list of statements, the first
-its heart: reproduced when all hold, not reproduced when the first does not, else partly; while a seed of a model
-has failed, no more than partly. Numbers are means over the finished seeds, of folds and tasks over the seeds that
-have them all. The paper has one EURNN, here are two, real and complex: where it is said to do well the better one
-counts, where it is said to fall behind both do. Where GORU was also run with its first published start, what the
-claims say of GORU is judged on that as well. How claims are taken apart into statements was mended once after the
-first runs; docs/decisions.md says where.
+Solved: the final test loss is below 10 % of the baseline, the loss of the best answer that ignores the sequence. At
+the baseline: it is above 90 % of it. Best: better than every other model by more than the spread over seeds (the
+larger of the two standard deviations; with one seed there is none). Faster: a lower test loss on average over
+training. A claim is a list of statements, the main one first. It is reproduced when all hold, not reproduced when the
+first does not hold, and partly reproduced in all other cases. While a seed of a model has failed, it is at most
+partly reproduced. Numbers are means over finished seeds; with folds or tasks, over the seeds that have finished all
+of them. The paper has one EURNN, we run two, real and complex: where the paper says that it does well, the better one
+counts; where it says that it falls behind, both must. Where GORU was also run with its first published start, claims
+about GORU are judged on that one too. The rules were fixed before the runs; how claims are split into statements was
+revised once after the first runs, see docs/decisions.md.
 """
 """How claims are judged, for the reader of the page."""
 

@@ -14,16 +14,16 @@ from goru.lab.paper.outcomes import Group, Record
 from goru.lab.training.config import RunConfig
 
 HOW_COUNTED = """\
-The reference machine has two cores (AMD EPYC, AVX2). Ours is the processor's time for a training step with one
-thread, as measured by `goru bench`, times the steps that a run has taken; for one that is missing, those that it may
-take (some will stop earlier). Of the stories the first task was measured, the others are estimated from it by the
-length of their sequences. Beside it the time by the clock that the runs have really worked, evaluations
-included, on cores that they shared with other work. Theirs is an extrapolation from the step times in
-`published`, of another machine with two cores (AVX-512): milliseconds for one time step = a + b x batch x units x
-mesh layers, a and b by least squares, one pair for each cell. Three GORU shapes are known, and the law meets each
-within one percent; for EURNN there are just two, so nothing checks it. It counts the layer alone: head, optimiser
-and evaluations are free. GRU and LSTM are TensorFlow's own there and were not timed, so the comparison leaves them
-out.
+The reference machine has two cores (AMD EPYC, AVX2). Our cost is the processor time of a training step with one
+thread, as measured by `goru bench`, times the steps that a run has taken; for a run that is missing, times the steps
+that it may take (some will stop earlier). Of an experiment in parts the first part was measured; the others are
+estimated by the length of their sequences. The last column is the time by the clock that the runs took, evaluations
+included, on cores that they shared with other work. The cost of the authors' code is an extrapolation from a few
+measured steps (listed in lab/report/costs.py) on another machine with two cores (AVX-512): milliseconds of one time
+step = a + b x batch x units x mesh layers, with a and b by least squares, one pair for each cell. Three GORU shapes
+are known, and the law meets each within one percent; for EURNN there are only two, so nothing checks it. It counts
+the layer alone: head, optimizer and evaluations are free. GRU and LSTM are TensorFlow's own there and were not timed,
+so the comparison leaves them out.
 """
 """How costs are counted, for the reader of the page."""
 

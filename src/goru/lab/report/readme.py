@@ -88,8 +88,8 @@ def _headline(groups: list[Group]) -> str:
     note = (
         "In brackets: the paper"
         + (f"; {_PARTLY} marks a mean over some of the parts" if any(one.partly for one in shown) else "")
-        + (f"; {_UNFINISHED} is a training that has not ended" if any(one.unfinished for one in shown) else "")
-        + (f"; {_FAILED} is one that ended without a result" if any(one.failed for one in shown) else "")
+        + (f"; {_UNFINISHED} is a run that has not ended" if any(one.unfinished for one in shown) else "")
+        + (f"; {_FAILED} is a run that ended without a result" if any(one.failed for one in shown) else "")
         + f". {_done(groups)}{''.join(notes)}\n"
     )
     rows = [
@@ -183,7 +183,7 @@ def _readme(groups: list[Group]) -> str:
     parts = [
         "# The record of the reproduction\n",
         "A folder of runs without checkpoints and with thinned curves. `goru report --runs results` draws every figure"
-        " and table from it; `make results RUNS=folder` puts newer runs in. This file is made by the same command.\n",
+        " and table from it; `make results RUNS=folder` adds newer runs and rewrites this file.\n",
         f"Last finished run: {last}.",
         *(f"- {tables.plain(text)}" for text in sorted({machine(record) for record in records})),
         "",

@@ -1,8 +1,8 @@
 """The record of a reproduction: a folder of runs like any other, small enough to be committed.
 
-It has no checkpoints and no locks; of the training losses some are kept, of the evaluations all, so that every
-table, figure and verdict is what it was. Where the runs were made is told without names of hosts and folders.
-Beside the runs stand a README and an overview figure, made from the record alone.
+It has no checkpoints and no locks. It has some of the training losses and all evaluations, so that every table, figure
+and verdict stays the same. It describes the machines without names of hosts and folders. A README and an overview
+figure, made from the record alone, are beside the runs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from goru.lab.report.readme import beside_runs, in_readme
 from goru.lab.training.config import as_on
 
 TRAINING_LINES = 40
-"""Lines with a training loss that are kept of a run."""
+"""Lines with a training loss that a recorded run has."""
 _ENVIRONMENT = ("versions", "processor", "cores", "threads", "engine", "cpu_capability")
-"""What is kept of where a run was made."""
+"""What is recorded of the machine of a run."""
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ class Section:
 
     @property
     def decisions(self) -> tuple[str, ...]:
-        return self.experiment.decisions + paper.SHARED_DECISIONS
+        return paper.decisions(self.experiment.name)
 
     @cached_property
     def tables(self) -> list[Table]:

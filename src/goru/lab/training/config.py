@@ -101,7 +101,9 @@ class RunConfig:
 def from_json(text: str, source: str) -> RunConfig:
     """The configuration written by `to_json`; a wrong field is an error that names `source`.
 
-    >>> from_json(RunConfig(seed=3).to_json(), "here") == RunConfig(seed=3)
+    >>> from goru.lab.paper import experiment
+    >>> config = experiment("copying").config("goru", seed=3)
+    >>> from_json(config.to_json(), "here") == config
     True
     """
     try:
@@ -171,8 +173,8 @@ def _describe(hint: Any) -> str:
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     """Every field by its dotted path.
 
-    >>> flat(RunConfig())["optimizer.lr"]
-    0.001
+    >>> flat(LayerConfig(hidden_size=100))["hidden_size"]
+    100
     """
     fields: dict[str, Any] = {}
     for f in dataclasses.fields(config):
@@ -236,7 +238,9 @@ def override(config: Any, changes: dict[str, Any]) -> Any:
 def variant_name(config: RunConfig, base: RunConfig) -> str:
     """A name for what `config` changes in `base`, so that another setting gets another directory.
 
-    >>> variant_name(override(RunConfig(), {"optimizer.lr": 0.01, "task.placement": "random"}), RunConfig())
+    >>> from goru.lab.paper import experiment
+    >>> base = experiment("copying").config("goru")
+    >>> variant_name(override(base, {"optimizer.lr": 0.01, "task.placement": "random"}), base)
     'lr0.01+random-placement'
     """
     before, after = flat(base), flat(config)
