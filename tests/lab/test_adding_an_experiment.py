@@ -12,7 +12,9 @@ import pytest
 
 import goru.lab
 from goru.lab import paper
+from goru.lab.paper.registry import Registry
 from goru.lab.training import run_directory as runs
+from goru.lab.training.config import from_json
 from tests.lab.small import goru as command
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "adding_an_experiment.md"
@@ -105,6 +107,32 @@ def test_files_that_add_nothing(source: str | None, said: str, tmp_path: Path, m
     assert said in done.stderr
     assert str(file) in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+SHARED = """
+from dataclasses import replace
+from goru.lab.paper.copying import EXPERIMENT as copying
+
+EXPERIMENT = replace(
+    copying,
+    name="short_copying",
+    paper=None,
+    claims=(),
+    base=replace(copying.base, experiment="short_copying", task=replace(copying.base.task, delay=20)),
+)
+"""
+
+
+def test_two_experiments_can_share_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "short.py").write_text(SHARED)
+    monkeypatch.setenv("GORU_EXPERIMENTS", str(tmp_path / "short.py"))
+    monkeypatch.setattr(paper, "EXPERIMENTS", Registry())
+    assert list(paper.EXPERIMENTS)[-1] == "short_copying"
+    config = paper.experiment("short_copying").config("gru")
+    again = from_json(config.to_json(), "here")
+    assert again == config
+    assert type(again.task) is type(paper.experiment("copying").base.task)
+    assert config.directory(Path()) == Path("short_copying/paper/gru/seed0")
 
 
 def test_experiments_are_found_in_the_papers_order() -> None:

@@ -44,30 +44,16 @@ EXPERIMENT = Experiment(
     title="Denoise task",
     place=2,
     summary="Pick ten symbols out of noise and say them in order.",
-    base=RunConfig(
-        experiment="denoise",
-        steps=10_000,
-        batch=128,
-        optimizer=OptimizerConfig(lr=0.01),
-        task=Denoise(),
-    ),
+    base=RunConfig(experiment="denoise", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.01), task=Denoise()),
     models=SYNTHETIC_MODELS,
     variants={"paper": {}, "lr0.001": {"optimizer.lr": 0.001}},
     on_request={"recall-loss-on": {"task.loss_on": "recall"}},
     quick=Smaller(
-        {
-            "task.test_size": 256,
-            "batch": 32,
-            "eval_every": 50,
-            "task.delay": 60,
-            "task.recall": 5,
-            "steps": 1400,
-        },
+        {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "task.recall": 5, "steps": 1400},
         models=MAIN_MODELS,
     ),
     paper=Paper(
-        shown_in="Figure: denoise",
-        says="GORU and GRU solve it, both ahead of LSTM; EURNN stays at the baseline.",
+        shown_in="Figure: denoise", says="GORU and GRU solve it, both ahead of LSTM; EURNN stays at the baseline."
     ),
     claims=(
         Claim("C3", "EURNN stays at the baseline on denoise.", eurnn_fails, about_goru=False),

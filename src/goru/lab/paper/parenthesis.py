@@ -54,17 +54,12 @@ EXPERIMENT = Experiment(
     place=3,
     summary="Count the open brackets of ten kinds, through noise.",
     base=RunConfig(
-        experiment="parenthesis",
-        steps=5_000,
-        batch=128,
-        optimizer=OptimizerConfig(lr=0.001),
-        task=Parenthesis(),
+        experiment="parenthesis", steps=5_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Parenthesis()
     ),
     models=SYNTHETIC_MODELS,
     on_request={"adam-rule": {"optimizer.rule": "adam"}},
     quick=Smaller(
-        {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800},
-        models=MAIN_MODELS,
+        {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800}, models=MAIN_MODELS
     ),
     paper=Paper(
         shown_in="Figures: paren, bar (gates)",

@@ -63,8 +63,7 @@ EXPERIMENT = Experiment(
     generated=Smaller({"task.data": "generated"}, variants=tuple(FOLDS)),
     quick=Smaller({"epochs": 60, "patience": 0}, variants=("fold01",), models=MAIN_MODELS),
     paper=Paper(
-        shown_in="Table: algo",
-        says="Accuracy: GORU 75.0 ± 5.3, GRU 74.1 ± 4.8, EURNN 66.3 ± 3.2, LSTM 60.9 ± 4.7.",
+        shown_in="Table: algo", says="Accuracy: GORU 75.0 ± 5.3, GRU 74.1 ± 4.8, EURNN 66.3 ± 3.2, LSTM 60.9 ± 4.7."
     ),
     claims=(Claim("C7", "GORU has the best mean on the algorithmic task.", goru_is_best),),
     matched=MATCHED_UNITS,

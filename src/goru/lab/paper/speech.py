@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from goru.lab.paper.columns import (
-    RUN_COLUMNS,
-    Cell,
-    Column,
-    Measure,
-    agreement,
-    in_paper,
-    on_files,
-    score,
-)
+from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, agreement, in_paper, on_files, score
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
 from goru.lab.paper.models import EQUAL_MODELS, EURNNS, MAIN_MODELS, MATCHED_UNITS, RIVALS, model
 from goru.lab.paper.outcomes import Group
