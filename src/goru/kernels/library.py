@@ -86,24 +86,6 @@ DenseSizes = _plain(
     "DenseSizes", packed=c_int64, packed_backward=c_int64, packed_input=c_int64, state=c_int64, inputs=c_int64,
     chunk_row=c_int64, block_rows=c_int64,
 )  # fmt: skip
-GatedSizes = _plain(
-    "GatedSizes", packed=c_int64, packed_backward=c_int64, packed_input=c_int64, bias=c_int64, saved=c_int64,
-    chunk_row=c_int64, through_row=c_int64, wide=c_int64, square=c_int64, bias_sums=c_int64, block_rows=c_int64,
-)  # fmt: skip
-GatedForward = _plain(
-    "GatedForward", shape=Shape, x=c_void_p, h0=c_void_p, bias=c_void_p, packed=c_void_p, weight_ih=c_void_p,
-    weight_hh=c_void_p, output=c_void_p, saved=c_void_p, cell=c_void_p,
-)  # fmt: skip
-GatedBackward = _plain(
-    "GatedBackward", shape=Shape, grad_step=c_int64, grad_row=c_int64, rows=c_int64, grad_output=c_void_p, x=c_void_p,
-    h0=c_void_p, c0=c_void_p, output=c_void_p, saved=c_void_p, packed=c_void_p, packed_input=c_void_p, carry=c_void_p,
-    carry_cell=c_void_p, chunk=c_void_p, through=c_void_p, wide=c_void_p, square=c_void_p, bias_sums=c_void_p,
-    grad_x=c_void_p,
-)  # fmt: skip
-GatedFinish = _plain(
-    "GatedFinish", inputs=c_int64, hidden=c_int64, blocks=c_int64, wide=c_void_p, square=c_void_p, bias_sums=c_void_p,
-    grad_weight_ih=c_void_p, grad_weight_hh=c_void_p, grad_bias_ih=c_void_p, grad_bias_hh=c_void_p,
-)  # fmt: skip
 RotationSizes = _plain("RotationSizes", lanes=c_int64, eurnn_scratch=c_int64, matrix_scratch=c_int64, columns=c_int64)
 
 
@@ -164,14 +146,6 @@ def load() -> ctypes.CDLL | str:
         "goru_mesh_matrix_backward": [c_int, c_int, c_void_p],
         "goru_eurnn_forward": [c_int, c_int, c_void_p],
         "goru_eurnn_backward": [c_int, c_int, c_void_p],
-        "goru_gated_sizes": [c_int, c_int, c_int64, c_int64, c_void_p],
-        "goru_gated_bias": [c_int, c_int, c_void_p, c_void_p, c_int64, c_void_p],
-        "goru_gated_pack": [c_int, c_int, c_void_p, c_void_p, c_int64, c_int64, c_void_p],
-        "goru_gated_pack_backward": [c_int, c_int, c_void_p, c_int64, c_void_p],
-        "goru_gated_pack_input": [c_int, c_int, c_void_p, c_int64, c_int64, c_void_p],
-        "goru_gated_forward": [c_int, c_int, c_void_p],
-        "goru_gated_backward": [c_int, c_int, c_void_p],
-        "goru_gated_finish": [c_int, c_int, c_void_p],
         "goru_dense_sizes": [c_int, c_int64, c_int64, c_void_p],
         "goru_dense_pack": [c_int, c_void_p, c_void_p, c_int64, c_int64, c_void_p],
         "goru_dense_pack_input": [c_int, c_void_p, c_int64, c_int64, c_void_p],

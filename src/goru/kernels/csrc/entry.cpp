@@ -23,10 +23,9 @@ struct Level {
   const GoruTables* goru;
   const RotationTables* rotations;
   const DenseTables* dense;
-  const GatedTables* gated;
 };
 
-#define GORU_ROW(level) {#level, &goru_tables_##level, &rotation_tables_##level, &dense_tables_##level, &gated_tables_##level},
+#define GORU_ROW(level) {#level, &goru_tables_##level, &rotation_tables_##level, &dense_tables_##level},
 const Level levels[] = {GORU_LEVELS(GORU_ROW)};
 constexpr int kLevels = sizeof levels / sizeof levels[0];
 
@@ -52,8 +51,6 @@ const RotationTable& rotations(int dtype, int complex) { return levels[chosen].r
 const DenseTable& dense(int dtype) { return levels[chosen].dense->of[dtype]; }
 
 const GoruTable& goru(int dtype, int64_t gates) { return levels[chosen].goru->of[dtype][gates]; }
-
-const GatedTable& gated(int cell, int dtype) { return levels[chosen].gated->of[cell][dtype]; }
 
 }  // namespace
 
@@ -121,24 +118,3 @@ GORU_API void goru_dense_pack_input(int dtype, const void* weight, int64_t input
 }
 GORU_API void goru_dense_forward(int dtype, const DenseArguments* a) { dense(dtype).forward(a); }
 GORU_API void goru_dense_backward(int dtype, const DenseArguments* a) { dense(dtype).backward(a); }
-
-GORU_API void goru_gated_sizes(int cell, int dtype, int64_t inputs, int64_t hidden, GatedSizes* sizes) {
-  gated(cell, dtype).sizes(inputs, hidden, sizes);
-}
-GORU_API void goru_gated_bias(int cell, int dtype, const void* bias_ih, const void* bias_hh, int64_t hidden, void* out) {
-  gated(cell, dtype).bias(bias_ih, bias_hh, hidden, out);
-}
-GORU_API void goru_gated_pack(int cell, int dtype, const void* weight_ih, const void* weight_hh, int64_t inputs,
-                              int64_t hidden, void* out) {
-  gated(cell, dtype).pack(weight_ih, weight_hh, inputs, hidden, out);
-}
-GORU_API void goru_gated_pack_backward(int cell, int dtype, const void* weight_hh, int64_t hidden, void* out) {
-  gated(cell, dtype).pack_backward(weight_hh, hidden, out);
-}
-GORU_API void goru_gated_pack_input(int cell, int dtype, const void* weight_ih, int64_t inputs, int64_t hidden,
-                                    void* out) {
-  gated(cell, dtype).pack_input(weight_ih, inputs, hidden, out);
-}
-GORU_API void goru_gated_forward(int cell, int dtype, const GatedForward* f) { gated(cell, dtype).forward(f); }
-GORU_API void goru_gated_backward(int cell, int dtype, const GatedBackward* b) { gated(cell, dtype).backward(b); }
-GORU_API void goru_gated_finish(int cell, int dtype, const GatedFinish* f) { gated(cell, dtype).finish(f); }

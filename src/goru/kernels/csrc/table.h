@@ -2,7 +2,6 @@
 #pragma once
 
 #include "arguments.h"
-#include "gated_arguments.h"
 
 // Sizes of the buffers that the caller provides, in elements.
 struct GoruSizes {
@@ -71,8 +70,7 @@ struct DenseTables {
 #define GORU_DECLARE(level)                                                                         \
   extern __attribute__((visibility("hidden"))) const GoruTables GORU_JOIN(goru_tables, level); \
   extern __attribute__((visibility("hidden"))) const RotationTables GORU_JOIN(rotation_tables, level); \
-  extern __attribute__((visibility("hidden"))) const DenseTables GORU_JOIN(dense_tables, level); \
-  extern __attribute__((visibility("hidden"))) const GatedTables GORU_JOIN(gated_tables, level);
+  extern __attribute__((visibility("hidden"))) const DenseTables GORU_JOIN(dense_tables, level);
 
 #ifdef GORU_LEVEL
 // The name of a table at the level that is being compiled.

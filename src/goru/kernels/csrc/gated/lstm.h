@@ -6,7 +6,7 @@
 // di = e g i (1 - i),  df = e c' f (1 - f),  dg = e i (1 - g^2), and e f goes to c'. tanh(c) is h / o.
 #pragma once
 
-#include "simd.h"
+#include "base/simd.h"
 
 namespace {
 

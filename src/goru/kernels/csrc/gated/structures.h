@@ -1,13 +1,13 @@
-// What crosses the border to Python for GRU and LSTM, see gated.h; mirrored in structures.py.
+// What crosses the border between Python and the kernels of GRU and LSTM; mirrored in kernels/gated/native.py.
 #pragma once
 
-#include "arguments.h"
+#include "base/shape.h"
 
 // Sizes of the buffers that the caller provides, in elements.
 struct GatedSizes {
   int64_t packed, packed_backward, packed_input;
   int64_t bias;         // the biases of the sums
-  int64_t saved;        // blocks of H that a step saves
+  int64_t saved;        // for each row and step
   int64_t chunk_row;    // chunk buffer, for each row
   int64_t through_row;  // for each row of the batch
   int64_t wide, square; // sums of the weight gradients
@@ -56,8 +56,6 @@ struct GatedTable {
   void (*finish)(const GatedFinish*);
 };
 
-enum { kGru = 0, kLstm = 1 };
-
 struct GatedTables {
-  GatedTable of[2][2];  // by cell and dtype
+  GatedTable of[2][2];  // by dtype (float32, float64) and cell (GRU, LSTM)
 };

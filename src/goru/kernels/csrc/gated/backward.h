@@ -1,43 +1,15 @@
-// GRU and LSTM over whole sequences, forward and backward; what is particular to a cell is in gru.h and lstm.h.
+// The recurrence of a cell with dense weights, backward, and the gradients of its weights.
 //
-// A step is a product of the state and one of the input with their weights, and everything that follows happens on the
-// accumulators of one tile. The sums of a step are what the cell's activations are applied to. Threads, rows, panels
-// and chunks are those of GORU, see goru_forward.h and goru_backward.h.
+// A tile of dL/dh' is finished while it is in registers: the gradients of the sums of the step before follow at once.
+// They stay for a chunk of steps, beside the states and inputs, in the panels that weight_gradient.h reads.
 #pragma once
 
-#include "gated_arguments.h"
-#include "goru_forward.h"
-#include "gru.h"
-#include "lstm.h"
-#include "weight_gradient.h"
+#include "base/chunk.h"
+#include "base/threads.h"
+#include "base/weight_gradient.h"
+#include "gated/structures.h"
 
 namespace {
-
-template <class T, class Cell>
-int64_t gated_pack_size(int64_t inputs, int64_t hidden) {
-  return panels<T>(hidden) * Cell::kGates * (hidden + inputs) * W<T>;
-}
-
-// Weights of the forward products, each gate in panels: those of the state, then those of the input.
-template <class T, class Cell>
-void gated_pack(const T* weight_ih, const T* weight_hh, int64_t I, int64_t H, T* out) {
-  const int64_t square = panels<T>(H) * H * W<T>, wide = panels<T>(H) * I * W<T>;
-  for (int g = 0; g < Cell::kGates; ++g, out += square) pack_units(weight_hh + g * H * H, H, H, out);
-  for (int g = 0; g < Cell::kGates; ++g, out += wide) pack_units(weight_ih + g * H * I, H, I, out);
-}
-
-// The biases of the sums, each filled up to whole panels; zeros where there are none.
-template <class T, class Cell>
-void gated_bias(const T* bias_ih, const T* bias_hh, int64_t H, T* out) {
-  const int64_t Hp = panels<T>(H) * W<T>;
-  memset(out, 0, sizeof(T) * Cell::kSums * Hp);
-  if (!bias_ih) return;
-  for (int k = 0; k < Cell::kSums; ++k)
-    for (int64_t u = 0; u < H; ++u) {
-      const int from_x = Cell::input_rows(k), from_h = Cell::state_rows(k);
-      out[k * Hp + u] = (from_x < 0 ? T(0) : bias_ih[from_x * H + u]) + (from_h < 0 ? T(0) : bias_hh[from_h * H + u]);
-    }
-}
 
 template <class T, class Cell>
 int64_t gated_pack_backward_size(int64_t hidden) {
@@ -67,129 +39,6 @@ void gated_pack_input(const T* weight_ih, int64_t I, int64_t H, T* out) {
     pack_columns(weight_ih + g * H * I, I, H, I, out + Cell::input_block(g) * Hp * W<T>, panel);
 }
 
-template <class T, class Cell>
-struct GatedStep {
-  static constexpr int NS = Cell::kSums;
-  const GatedForward& f;
-  const Shape& s;
-  const int64_t H, HP;
-  const T *x, *h0, *bias, *recurrent, *inputs;  // the last two: packed weights
-  T *output, *saved, *cell;
-
-  explicit GatedStep(const GatedForward& f)
-      : f(f), s(f.shape), H(s.hidden), HP(panels<T>(H)), x((const T*)f.x), h0((const T*)f.h0), bias((const T*)f.bias),
-        recurrent((const T*)f.packed), inputs(recurrent ? recurrent + Cell::kGates * HP * H * W<T> : nullptr),
-        output((T*)f.output), saved((T*)f.saved), cell((T*)f.cell) {}
-
-  struct Row {
-    const T* before;
-    T *out, *save, *cell;
-  };
-
-  Row row(int64_t t, int64_t sorted) const {
-    const int64_t row = row_at(s, sorted), at = t * s.batch + row;
-    return {state_before(s, output, h0, t, row, sorted), output + at * H, saved ? saved + at * Cell::kSaved * H : nullptr,
-            cell + (Cell::kCell ? row * H : 0)};
-  }
-
-  const T* input(int64_t t, int64_t sorted) const { return x + t * s.x_step + row_at(s, sorted) * s.x_row; }
-
-  // One unit vector of one row from its sums.
-  inline void unit(Vec<T>* sum, int64_t p, const Row& row) const {
-    const int64_t u = p * W<T>, n = H - u;
-    for (int k = 0; k < NS; ++k) sum[k] += load(bias + (k * HP + p) * W<T>);
-    Vec<T> cell = {}, save[Cell::kSaved];
-    if constexpr (Cell::kCell) cell = load(row.cell + u, n);
-    const Vec<T> h = Cell::forward(sum, Cell::kThrough ? load(row.before + u, n) : Vec<T>{}, cell, save);
-    store(row.out + u, h, n);
-    if constexpr (Cell::kCell) store(row.cell + u, cell, n);
-    if (!row.save) return;
-    for (int k = 0; k < Cell::kSaved; ++k) store(row.save + k * H + u, save[k], n);
-  }
-
-  template <int MR>
-  __attribute__((noinline)) void rows(int64_t t, int64_t first, int64_t begin, int64_t end) const {
-    const T *states[MR], *from_x[MR];
-    Row at[MR];
-    for (int r = 0; r < MR; ++r) {
-      at[r] = row(t, first + r);
-      states[r] = at[r].before;
-      from_x[r] = input(t, first + r);
-    }
-    const int64_t I = s.inputs, square = H * W<T>, wide = I * W<T>;
-    // What the next step writes is fetched while this one multiplies.
-    const int64_t forth = (s.reverse ? -1 : 1) * s.batch * H;
-    for (int r = 0; r < MR; ++r) {
-      prefetch<true>(at[r].out + begin * W<T>, forth, (end - begin) * kVectorBytes);
-      if (saved)
-        for (int64_t k = 0; k < Cell::kSaved; ++k)
-          prefetch<true>(at[r].save + k * H + begin * W<T>, forth * Cell::kSaved, (end - begin) * kVectorBytes);
-    }
-    by_panels<MR>(begin, end, [&](int64_t p, auto count) __attribute__((always_inline)) {
-      constexpr int NU = decltype(count)::value;
-      Vec<T> sum[NS][MR * NU];
-      for (int k = 0; k < NS; ++k) {
-        const int64_t from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
-        if (from_h >= 0) tile<T, MR, NU>(states, W<T>, recurrent + (from_h * HP + p) * square, square, H, sum[k]);
-        if (from_input >= 0)
-          tile<T, MR, NU>(from_x, W<T>, inputs + (from_input * HP + p) * wide, wide, I, sum[k], from_h >= 0);
-      }
-#pragma GCC unroll 1
-      for (int r = 0; r < MR; ++r)
-#pragma GCC unroll 1
-        for (int u = 0; u < NU; ++u) {
-          Vec<T> of[NS];
-          for (int k = 0; k < NS; ++k) of[k] = sum[k][r * NU + u];
-          unit(of, p + u, at[r]);
-        }
-    });
-  }
-
-  // A whole step of one row from weights as torch has them: packing costs more than it gains for a few rows.
-  void unpacked(int64_t t, int64_t sorted) const {
-    const T *from_x = input(t, sorted), *hh = (const T*)f.weight_hh, *ih = (const T*)f.weight_ih;
-    const Row at = row(t, sorted);
-    for (int64_t p = 0; p < HP; ++p) {
-      const int64_t u = p * W<T>;
-      Vec<T> sum[NS] = {};
-      for (int k = 0; k < NS; ++k) {
-        const int64_t from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
-        if (from_h >= 0) sum[k] = dots(hh + (from_h * H + u) * H, H - u, at.before, H);
-        if (from_input >= 0) sum[k] += dots(ih + (from_input * H + u) * s.inputs, H - u, from_x, s.inputs);
-      }
-      unit(sum, p, at);
-    }
-  }
-
-  void run(int index, int threads) const {
-    const Blocks mine(s, index, threads);
-    for (int64_t step = s.first; step < s.last; ++step) {
-      const int64_t t = time_of(s, step), active = active_at(s, t);
-      if (f.packed)
-        each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
-          rows<decltype(count)::value>(t, block * kRows + offset, p, end);
-        });
-      else
-        each_row(mine, active, [&](int64_t, int64_t sorted) { unpacked(t, sorted); });
-      if (active == s.batch) continue;
-      for (int64_t i = 0; i < mine.count; ++i) {
-        const int64_t begin = mine.block(i) * kRows;
-        for (int64_t j = begin > active ? begin : active; j < begin + kRows && j < s.batch; ++j) {
-          const int64_t at = t * s.batch + row_at(s, j);
-          memset(output + at * H, 0, H * sizeof(T));
-          // Never read; zero, so that equal calls give equal tensors.
-          if (saved) memset(saved + at * Cell::kSaved * H, 0, Cell::kSaved * H * sizeof(T));
-        }
-      }
-    }
-  }
-
-  static void thread(void* context, int index, int count) {
-    FlushDenormals flush;
-    GatedStep(*(const GatedForward*)context).run(index, count);
-  }
-};
-
 // Panels of the chunk buffer: gradients, states before, inputs with a column of ones (which gives the biases').
 template <class T, class Cell>
 int64_t gated_chunk_panels(int64_t inputs, int64_t hidden) {
@@ -203,7 +52,7 @@ struct GatedBackwardStep {
   const Shape& s;
   const int64_t H, HP, panel;  // panel: distance of panels in the chunk buffer
   const T *grad_output, *x, *h0, *c0, *output, *saved, *packed, *packed_input;
-  T *carry, *carry_cell, *chunk, *states, *inputs, *through, *bias, *grad_x;
+  T *carry, *carry_cell, *chunk, *states, *inputs, *through, *bias;
   OuterProduct<T> products[2 * NG];
   OuterProducts<T> sums;
 
@@ -212,7 +61,7 @@ struct GatedBackwardStep {
         x((const T*)b.x), h0((const T*)b.h0), c0((const T*)b.c0), output((const T*)b.output), saved((const T*)b.saved),
         packed((const T*)b.packed), packed_input((const T*)b.packed_input), carry((T*)b.carry),
         carry_cell((T*)b.carry_cell), chunk((T*)b.chunk), states(chunk + NS * HP * panel), inputs(states + HP * panel),
-        through((T*)b.through), bias((T*)b.bias_sums), grad_x((T*)b.grad_x) {
+        through((T*)b.through), bias((T*)b.bias_sums) {
     const int64_t IP = panels<T>(s.inputs + 1), square = HP * HP * W<T> * W<T>, wide = HP * IP * W<T> * W<T>;
     // The sums, padded: for each gate dW with the ones column (Hp x Ip), and dR (Hp x Hp).
     int n = 0;
@@ -220,18 +69,10 @@ struct GatedBackwardStep {
       products[n++] = {gradient(Cell::input_block(g)), inputs, HP, IP, (T*)b.wide + g * wide};
     for (int g = 0; g < NG; ++g)
       products[n++] = {gradient(Cell::state_block(g)), states, HP, HP, (T*)b.square + g * square};
-    sums = {products, n, rows_before(s.first, s.last), b.rows};
+    sums = {products, n, rows_between(s, s.first, s.last), b.rows};
   }
 
   const T* gradient(int block) const { return chunk + block * HP * panel; }
-
-  // Place of a row in the chunk: the steps follow each other in the order of time taken, without gaps.
-  int64_t rows_before(int64_t first, int64_t last) const {
-    if (!s.active) return (last - first) * s.batch;
-    int64_t n = 0;
-    for (int64_t step = first; step < last; ++step) n += active_at(s, time_of(s, step));
-    return n;
-  }
 
   struct Row {
     const T *before, *cell_before, *after, *save, *grad;
@@ -326,35 +167,9 @@ struct GatedBackwardStep {
     });
   }
 
-  // x of a row into its panels, with the column of ones.
-  void copy_input(const T* from, int64_t place) const {
-    const int64_t I = s.inputs;
-    for (int64_t p = 0; p * W<T> < I + 1; ++p) {
-      Vec<T> v = load(from + p * W<T>, I - p * W<T> > 0 ? I - p * W<T> : 0);
-      if (I - p * W<T> < W<T>) v[I - p * W<T>] = T(1);
-      store(inputs + p * panel + place * W<T>, v);
-    }
-  }
-
-  template <int MR>
-  __attribute__((noinline)) void input_gradient(int64_t t, int64_t first, int64_t place) const {
-    const T* left[MR];
-    T* out[MR];
-    for (int r = 0; r < MR; ++r) {
-      left[r] = chunk + (place + first + r) * W<T>;
-      out[r] = grad_x + (t * s.batch + row_at(s, first + r)) * s.inputs;
-    }
-    const int64_t K = NG * HP * W<T>, IP = panels<T>(s.inputs);
-    sweep_rows<T, MR>(left, panel, packed_input, K * W<T>, K, 0, IP, [&](int64_t p, auto count, const Vec<T>* acc) {
-      constexpr int NU = decltype(count)::value;
-      for (int r = 0; r < MR; ++r)
-        for (int u = 0; u < NU; ++u)
-          store(out[r] + (p + u) * W<T>, acc[r * NU + u], s.inputs - (p + u) * W<T>);
-    });
-  }
-
   void run(int index, int threads) const {
     const Blocks mine(s, index, threads);
+    const InputGradient<T> dx = {s, chunk, packed_input, panel, NG * HP * W<T>, (T*)b.grad_x};
     int64_t place = sums.rows, later = 0, later_place = 0;
     for (int64_t step_number = s.last - 1; step_number >= s.first - 1; --step_number) {
       const bool inside = step_number >= s.first, newest = step_number == s.last - 1;
@@ -369,16 +184,9 @@ struct GatedBackwardStep {
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t block = mine.block(i), n = rows_of(block, active);
         enter(t, block, newest ? 0 : rows_of(block, later), n, place);
-        for (int64_t r = 0; r < n; ++r) {
-          const int64_t sorted = block * kRows + r;
-          copy_input(x + t * s.x_step + row_at(s, sorted) * s.x_row, place + sorted);
-        }
-        if (!grad_x) continue;
-        by_rows(n, [&](int64_t offset, auto count) {
-          input_gradient<decltype(count)::value>(t, block * kRows + offset, place);
-        });
-        for (int64_t j = block * kRows + n; j < (block + 1) * kRows && j < s.batch; ++j)
-          memset(grad_x + (t * s.batch + row_at(s, j)) * s.inputs, 0, s.inputs * sizeof(T));
+        for (int64_t j = block * kRows; j < block * kRows + n; ++j)
+          copy_input<T, true>(s, x, t, j, inputs + (place + j) * W<T>, panel);
+        dx.block(t, block, n, place);
       }
       later = active, later_place = place;
     }
@@ -389,11 +197,6 @@ struct GatedBackwardStep {
     ((const GatedBackwardStep*)context)->run(index, count);
   }
 };
-
-template <class T, class Cell>
-void gated_forward(const GatedForward* f) {
-  goru_parallel((int)f->shape.threads, GatedStep<T, Cell>::thread, (void*)f);
-}
 
 template <class T, class Cell>
 void gated_backward(const GatedBackward* b) {

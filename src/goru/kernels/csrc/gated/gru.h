@@ -7,7 +7,7 @@
 // g z goes straight to h'.
 #pragma once
 
-#include "simd.h"
+#include "base/simd.h"
 
 namespace {
 
