@@ -227,7 +227,7 @@ class GORUCell(OrthogonalCell):
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
         super().__init__(
-            unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype
+            unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype
         )
         self._stepper = Stepper(RECURRENCE, unit.options())
 

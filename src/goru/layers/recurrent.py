@@ -53,7 +53,9 @@ class Unit(Protocol):
         """output (T, B, H) and the last state, from x (T, B, I) and the initial state, each part (B, H)."""
         ...
 
-    def describe(self) -> str: ...
+    def describe(self) -> str:
+        """What repr() prints of it beyond the arguments of nn.GRU."""
+        ...
 
 
 def check_sizes(input_size: Any, hidden_size: Any, bias: Any) -> None:
@@ -163,7 +165,8 @@ class RecurrentLayer(nn.Module):
             "bidirectional": False,
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
-        parts.append(self.unit.describe())
+        if particular := self.unit.describe():
+            parts.append(particular)
         if self.backend is not None:
             parts.append(f"backend={self.backend!r}")
         return ", ".join(parts)
@@ -317,13 +320,14 @@ class RecurrentLayer(nn.Module):
 class RecurrentCell(nn.Module):
     """One step of a unit, called as nn.GRUCell is."""
 
+    optional: tuple[str, ...] = ("bias",)  # parameters that exist as None where the unit has none
+
     def __init__(
         self,
         unit: Any,
         input_size: int,
         hidden_size: int,
         *,
-        bias: bool = True,
         backend: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
@@ -338,8 +342,9 @@ class RecurrentCell(nn.Module):
         self._names = tuple(shapes)
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
-        if not bias:
-            self.register_parameter("bias", None)
+        for name in self.optional:
+            if name not in shapes:
+                self.register_parameter(name, None)
         self.reset_parameters()
 
     def _named(self) -> Parameters:
@@ -350,8 +355,12 @@ class RecurrentCell(nn.Module):
         self.unit.initialise(self._named())
 
     def extra_repr(self) -> str:
-        bias = ", bias=False" if self.bias is None else ""
-        return f"{self.input_size}, {self.hidden_size}{bias}, {self.unit.describe()}"
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        if self.optional[0] not in self._names:
+            parts.append("bias=False")
+        if particular := self.unit.describe():
+            parts.append(particular)
+        return ", ".join(parts)
 
     def _backend(self, weight: Tensor) -> str:
         return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence).backend

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from ..chunks import chunk_size, chunks, previous_states, walk
 from ..lengths import valid_steps
-from ..manual_steps import chunk_size, chunks, previous_states, walk
 from .arguments import GatedOptions, GruInputs, LstmInputs
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from ..chunks import walk
 from ..lengths import valid_steps
 from .arguments import GatedOptions, GruInputs, LstmInputs
 
@@ -90,7 +91,7 @@ def _walk(
     arrivals = linear(x, inputs.weight_ih, inputs.bias_ih).unbind(0)
     nothing = torch.zeros_like(states[0])
     steps: list[tuple[Tensor, ...]] = []
-    for t in range(T - 1, -1, -1) if options.reverse else range(T):
+    for t in walk(T, options.reverse):
         signals = step(arrivals[t], *states)
         new = signals[: len(states)]
         if valid is None:
