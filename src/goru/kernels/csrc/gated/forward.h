@@ -16,12 +16,16 @@ int64_t gated_pack_size(int64_t inputs, int64_t hidden) {
   return panels<T>(hidden) * Cell::kGates * (hidden + inputs) * W<T>;
 }
 
-// Weights of the forward products, each gate in panels: those of the state, then those of the input.
+// Weights of the forward products in panels: those of the state, then those of the input; in either all gates of a panel
+// lie beside each other, so that one tile has them all and the weights that it reads fit into the first-level cache.
 template <class T, class Cell>
 void gated_pack(const T* weight_ih, const T* weight_hh, int64_t I, int64_t H, T* out) {
-  const int64_t square = panels<T>(H) * H * W<T>, wide = panels<T>(H) * I * W<T>;
-  for (int g = 0; g < Cell::kGates; ++g, out += square) pack_units(weight_hh + g * H * H, H, H, out);
-  for (int g = 0; g < Cell::kGates; ++g, out += wide) pack_units(weight_ih + g * H * I, H, I, out);
+  constexpr int NG = Cell::kGates;
+  T* from_x = out + panels<T>(H) * NG * H * W<T>;
+  for (int g = 0; g < NG; ++g) {
+    pack_units(weight_hh + g * H * H, H, H, out + g * H * W<T>, NG * H * W<T>);
+    pack_units(weight_ih + g * H * I, H, I, from_x + g * I * W<T>, NG * I * W<T>);
+  }
 }
 
 // The biases of the sums, each filled up to whole panels; zeros where there are none.
@@ -39,7 +43,7 @@ void gated_bias(const T* bias_ih, const T* bias_hh, int64_t H, T* out) {
 
 template <class T, class Cell>
 struct GatedStep {
-  static constexpr int NS = Cell::kSums;
+  static constexpr int NS = Cell::kSums, NG = Cell::kGates;
   const GatedForward& f;
   const Shape& s;
   const int64_t H, HP;
@@ -86,7 +90,6 @@ struct GatedStep {
       states[r] = at[r].before;
       from_x[r] = input(t, first + r);
     }
-    const int64_t I = s.inputs, square = H * W<T>, wide = I * W<T>;
     // What the next step writes is fetched while this one multiplies.
     const int64_t forth = (s.reverse ? -1 : 1) * s.batch * H;
     for (int r = 0; r < MR; ++r) {
@@ -95,24 +98,46 @@ struct GatedStep {
         for (int64_t k = 0; k < Cell::kSaved; ++k)
           prefetch<true>(at[r].save + k * H + begin * W<T>, forth * Cell::kSaved, (end - begin) * kVectorBytes);
     }
-    by_panels<MR>(begin, end, [&](int64_t p, auto count) __attribute__((always_inline)) {
-      constexpr int NU = decltype(count)::value;
-      Vec<T> sum[NS][MR * NU];
-      for (int k = 0; k < NS; ++k) {
-        const int64_t from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
-        if (from_h >= 0) tile<T, MR, NU>(states, W<T>, recurrent + (from_h * HP + p) * square, square, H, sum[k]);
-        if (from_input >= 0)
-          tile<T, MR, NU>(from_x, W<T>, inputs + (from_input * HP + p) * wide, wide, I, sum[k], from_h >= 0);
-      }
+    int64_t p = begin;
+    if constexpr (MR == 1)  // one row alone needs many sums to keep the processor busy
+      for (; end - p >= 2; p += 2) panel<MR, 2>(states, from_x, at, p);
+    for (; p < end; ++p) panel<MR, 1>(states, from_x, at, p);
+  }
+
+  // The products of MR rows with the weights of all gates of NP panels; acc[part][row][vector], see `of`.
+  template <int MR, int NP>
+  struct Products {
+    static constexpr int kAll = NP * NG, kParts = MR > 2 && kAll * MR > kAccumulators ? 2 : 1, kWide = kAll / kParts;
+    static_assert(kAll % kParts == 0, "the gates of a panel are multiplied in equal parts");
+    Vec<T> acc[kParts][MR * kWide];
+
+    inline void multiply(const T* const* rows, const T* weights, int64_t K, bool add) {
+      for (int part = 0; part < kParts; ++part)
+        tile<T, MR, kWide>(rows, W<T>, weights + part * kWide * K * W<T>, K * W<T>, K, acc[part], add);
+    }
+    Vec<T> of(int row, int vector) const { return acc[vector / kWide][row * kWide + vector % kWide]; }
+  };
+
+  template <int MR, int NP>
+  inline void panel(const T* const* states, const T* const* from_x, const Row* at, int64_t p) const {
+    constexpr bool joined = NS == NG;  // every sum has both parts
+    Products<MR, NP> h, x;
+    h.multiply(states, recurrent + p * NG * H * W<T>, H, false);
+    (joined ? h : x).multiply(from_x, inputs + p * NG * s.inputs * W<T>, s.inputs, joined);
 #pragma GCC unroll 1
-      for (int r = 0; r < MR; ++r)
+    for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 1
-        for (int u = 0; u < NU; ++u) {
-          Vec<T> of[NS];
-          for (int k = 0; k < NS; ++k) of[k] = sum[k][r * NU + u];
-          unit(of, p + u, at[r]);
+      for (int u = 0; u < NP; ++u) {
+        Vec<T> sum[NS];
+        for (int k = 0; k < NS; ++k) {
+          const int from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
+          if (joined) sum[k] = h.of(r, u * NG + k);
+          else if (from_h < 0) sum[k] = x.of(r, u * NG + from_input);
+          else if (from_input < 0) sum[k] = h.of(r, u * NG + from_h);
+          else sum[k] = h.of(r, u * NG + from_h) + x.of(r, u * NG + from_input);
         }
-    });
+        unit(sum, p + u, at[r]);
+      }
   }
 
   // A whole step of one row from weights as torch has them: packing costs more than it gains for a few rows.
@@ -138,7 +163,7 @@ struct GatedStep {
       if (f.packed)
         each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           rows<decltype(count)::value>(t, block * kRows + offset, p, end);
-        });
+        }, 1);
       else
         each_row(mine, active, [&](int64_t, int64_t sorted) { unpacked(t, sorted); });
       if (active == s.batch) continue;
