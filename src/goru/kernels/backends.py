@@ -44,7 +44,7 @@ class Kernel:
     """A recurrence with a backward pass of its own. What `inputs`, `options` and the results are is said by the
     recurrence (recurrence.py).
 
-    forward(inputs, options, save) -> (*results, saved): `saved` is one tensor for the backward pass, empty if not `save`.
+    forward(inputs, options, save) -> (*results, saved): `saved` is for the backward pass, empty without `save`.
     backward(inputs, options, output, saved, grads, needs_x) -> the gradient of each input that can have one; None for
         an input that is None, and for the first input unless `needs_x`.
     saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone.
@@ -136,9 +136,7 @@ def check_name(name: str, where: str) -> str:
     return name
 
 
-def choose(
-    argument: str | None, device: torch.device, dtype: torch.dtype, recurrence: str | None = None
-) -> Choice:
+def choose(argument: str | None, device: torch.device, dtype: torch.dtype, recurrence: str | None = None) -> Choice:
     """The backend for a layer whose constructor was given `argument`, on this device and with this dtype."""
     if argument is None:
         wanted, source = _preference()
@@ -161,8 +159,8 @@ def choose(
 
 
 def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.compile calls the function once, when it traces a graph, and keeps the answer: a compiler can follow neither
-    context variables nor the loading of a library.
+    """torch.compile calls the function once, when it traces a graph, and reuses the answer: a compiler can follow
+    neither context variables nor the loading of a library.
 
     What torch.compiler.assume_constant_result does, without its import of torch._dynamo, which takes seconds.
     """
