@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..kernels import gated
 from ..kernels.gated import GatedOptions, GruInputs, LstmInputs
-from ..kernels.recurrence import Recurrence
+from ..kernels.recurrence import Recurrence, Stepper
 from .recurrent import Parameters, RecurrentCell, RecurrentLayer, State, check_sizes
 
 
@@ -165,6 +165,7 @@ class GatedCell(RecurrentCell):
 
     unit: GatedUnit
     optional = ("bias_ih", "bias_hh")
+    step_parameters = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
     def __init__(
         self,
@@ -180,6 +181,7 @@ class GatedCell(RecurrentCell):
         unit = GatedUnit(type(self).__name__.removesuffix("Cell"), hidden_size, bias)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self.bias = bias
+        self._stepper = Stepper(unit.recurrence, GatedOptions())
 
 
 class GRUCell(GatedCell):

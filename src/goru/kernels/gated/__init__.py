@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..backends import MANUAL, REFERENCE, Equations, Kernel
 from ..native import NATIVE
 from ..recurrence import Recurrence
-from . import manual, native, reference
+from . import manual, native, native_step, reference
 from .arguments import GatedOptions, GruInputs, LstmInputs, gru_results, lstm_results
 
 __all__ = ["GRU", "LSTM", "GatedOptions", "GruInputs", "LstmInputs"]
@@ -21,5 +21,5 @@ LSTM = Recurrence("lstm", LstmInputs, GatedOptions, lstm_results, count=3)
 REFERENCE.kernels |= {"gru": Equations(reference.gru), "lstm": Equations(reference.lstm)}
 MANUAL.kernels["gru"] = Kernel(manual.gru_forward, manual.gru_backward, manual.gru_saved)
 MANUAL.kernels["lstm"] = Kernel(manual.lstm_forward, manual.lstm_backward, manual.lstm_saved)
-for _name in ("gru", "lstm"):
-    NATIVE.kernels[_name] = Kernel(native.forward, native.backward, native.saved)
+for _name, _steps in (("gru", native_step.gru_steps), ("lstm", native_step.lstm_steps)):
+    NATIVE.kernels[_name] = Kernel(native.forward, native.backward, native.saved, stepper=_steps)

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import UNPACKED_ROWS, Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
 from .arguments import GatedOptions, GruInputs, LstmInputs
 
-UNPACKED_ROWS = 8  # up to this many rows (t, b) the forward pass reads the weights as they are
 GRU, LSTM = 0, 1  # as in csrc/gated/structures.h
 GATES = {GRU: 3, LSTM: 4}
 

@@ -45,6 +45,10 @@ LEVEL_TABLE(GatedTables, gated) = {
 
 #else
 
+#include <string.h>
+
+#include "base/scratch.h"
+
 LEVEL_TABLES(GatedTables, gated);
 
 static const GatedTable& gated(int dtype, int cell) { return gated_levels[goru_level]->of[dtype][cell]; }
@@ -69,7 +73,22 @@ GORU_API void goru_gated_pack_input(int dtype, int cell, const void* weight_ih, 
 GORU_API void goru_gated_forward(int dtype, int cell, const GatedForward* f) { gated(dtype, cell).forward(f); }
 GORU_API void goru_gated_backward(int dtype, int cell, const GatedBackward* b) { gated(dtype, cell).backward(b); }
 GORU_API void goru_gated_finish(int dtype, int cell, const GatedFinish* f) { gated(dtype, cell).finish(f); }
+// The states after `h` and, for an LSTM, `c`, for so many rows; 0 if memory is missing.
+GORU_API int goru_gated_step(int dtype, int cell, const GatedStream* step, const void* x, const void* h, const void* c,
+                             void* new_h, void* new_c, int64_t rows) {
+  GatedForward f = step->forward;
+  const GatedTable& table = gated(dtype, cell);
+  Scratch bias(step->bias_bytes);
+  if (!bias.memory) return 0;
+  table.bias(step->bias_ih, step->bias_hh, f.shape.hidden, bias.memory);
+  f.shape.batch = rows;
+  f.x = x, f.h0 = h, f.bias = bias.memory, f.output = new_h, f.cell = new_c;
+  if (cell == kLstm) memcpy(new_c, c, rows * f.shape.hidden * (dtype ? 8 : 4));
+  table.forward(&f);
+  return 1;
+}
 
+GORU_STRUCTURE(GatedStream)
 GORU_STRUCTURE(GatedSizes)
 GORU_STRUCTURE(GatedForward)
 GORU_STRUCTURE(GatedBackward)

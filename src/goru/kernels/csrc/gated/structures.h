@@ -38,6 +38,13 @@ struct GatedBackward {
   void* grad_x;      // or null
 };
 
+// A step of a few rows without gradients, prepared once for many calls.
+struct GatedStream {
+  GatedForward forward;  // without x, h0, bias, output and cell
+  int64_t bias_bytes;    // of the biases of the sums
+  const void *bias_ih, *bias_hh;  // or null
+};
+
 // Gradients as torch has them, from the sums of all chunks.
 struct GatedFinish {
   int64_t inputs, hidden, blocks;
@@ -56,6 +63,8 @@ struct GatedTable {
   void (*finish)(const GatedFinish*);
 };
 
+enum { kGru = 0, kLstm = 1 };
+
 struct GatedTables {
-  GatedTable of[2][2];  // by dtype (float32, float64) and cell (GRU, LSTM)
+  GatedTable of[2][2];  // by dtype (float32, float64) and cell
 };
