@@ -13,7 +13,10 @@ from torch import nn
 
 import goru
 
-PUBLIC = ["EURNN", "EURNNCell", "GORU", "GORUCell", "gates", "modrelu", "parameter_groups", "use_backend"]
+PUBLIC = [
+    "EURNN", "EURNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "LSTM", "LSTMCell",
+    "accelerate", "gates", "modrelu", "parameter_groups", "use_backend",
+]  # fmt: skip
 LABORATORY = ["tyro", "rich", "matplotlib", "safetensors", "pooch", "soundfile", "jinja2", "ray", "goru.lab"]
 
 

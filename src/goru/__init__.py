@@ -10,8 +10,13 @@ __version__ = _version("goru")
 __all__ = [
     "EURNN",
     "GORU",
+    "GRU",
+    "LSTM",
     "EURNNCell",
     "GORUCell",
+    "GRUCell",
+    "LSTMCell",
+    "accelerate",
     "gates",
     "modrelu",
     "parameter_groups",

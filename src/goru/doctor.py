@@ -16,13 +16,14 @@ from torch import Tensor
 from .kernels import native
 from .kernels.backends import BACKENDS, REFERENCE, choose
 from .kernels.eurnn import EURNN, EurnnInputs, EurnnOptions
+from .kernels.gated import GRU, LSTM, GatedOptions, GruInputs, LstmInputs
 from .kernels.goru import GORU, GoruInputs, GoruOptions
 from .kernels.mesh import MESH_MATRIX, MeshInputs
 from .kernels.native import library
 from .rotations import Mesh
 
 USAGE = "usage: goru doctor\n\nWhich kernels run on this machine and why, with a self-test of a few seconds.\n"
-LAYERS = ("GORU", "EURNN")
+LAYERS = ("GORU", "EURNN", "GRU", "LSTM")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 SECONDS = 8.0  # the self-test starts nothing new after so long
 
@@ -132,6 +133,8 @@ def self_test() -> Iterator[Check | None]:
                     by = "with U" if dense else "by rotations"
                     yield Check(f"{backend} {name} GORU {by} {way}", _goru(backend, dtype, reverse, dense), allowed)
                     yield Check(f"{backend} {name} EURNN {by} {way}", _eurnn(backend, dtype, reverse, dense), allowed)
+                for cell in ("GRU", "LSTM"):
+                    yield Check(f"{backend} {name} {cell} {way}", _gated(cell, backend, dtype, reverse), allowed)
 
 
 def _draw(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
@@ -195,3 +198,16 @@ def _eurnn(backend: str, dtype: torch.dtype, reverse: bool, dense: bool) -> floa
     options = EurnnOptions(mesh, reverse)
     ours, expected = (EURNN(inputs, options, name) for name in (backend, REFERENCE.name))
     return _difference(list(ours), list(expected), [x, h0, weight_ih, bias, transition])
+
+
+def _gated(cell: str, backend: str, dtype: torch.dtype, reverse: bool) -> float:
+    _generator.manual_seed(4)
+    T, B, I, H, states, gates = 9, 5, 3, 19, *((2, 4) if cell == "LSTM" else (1, 3))
+    lengths = torch.tensor([9, 1, 4, 9, 7])
+    leaves = [_draw(T, B, I, dtype=dtype), *(_draw(B, H, dtype=dtype) for _ in range(states))]
+    leaves += [_draw(gates * H, size, dtype=dtype, scale=0.3) for size in (I, H)]
+    leaves += [_draw(gates * H, dtype=dtype, scale=0.3) for _ in range(2)]
+    recurrence, inputs = (LSTM, LstmInputs) if cell == "LSTM" else (GRU, GruInputs)
+    options = GatedOptions(reverse)
+    ours, expected = (recurrence(inputs(*leaves, lengths), options, name) for name in (backend, REFERENCE.name))  # type: ignore[arg-type]
+    return _difference(list(ours), list(expected), leaves)

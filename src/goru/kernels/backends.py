@@ -50,7 +50,7 @@ class Kernel:
     saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone; its dtype is that of the
         last result.
     rotates(mesh) -> whether it prefers the angles of a mesh to its matrix.
-    stepper(options) -> an object whose step(x, h, parameters) takes single steps without gradients, or None.
+    stepper(options) -> an object whose step(x, state, parameters) takes single steps without gradients, or None.
     """
 
     forward: Callable[[Any, Any, bool], tuple[Tensor, ...]]

@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..tracing import full_precision, no_vmap, refuse_batches, refuse_transforms, untraced
 from . import backends
@@ -223,20 +224,20 @@ class Stepper:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"prepared": {}}
 
-    def step(self, x: Tensor, h: Tensor, parameters: tuple[Tensor | None, ...], argument: str | None) -> Tensor | None:
+    def step(
+        self, x: Tensor, state: tuple[Tensor, ...], parameters: tuple[Tensor | None, ...], argument: str | None
+    ) -> tuple[Tensor, ...] | None:
         """The next state; None where this call has to go through the recurrence. The first parameter is weight_ih."""
         weight = parameters[0]
-        if weight is None or not untraced(x, h):
+        # Forward-mode derivatives go through the recurrence, which refuses them.
+        if weight is None or not untraced(x, *state) or forward_ad._current_level >= 0:
             return None
         backend = backends.choose(argument, weight.device, weight.dtype, self.recurrence).backend
         if backend not in self.prepared:
             make = getattr(backends.kernel(backend, self.recurrence), "stepper", None)
             self.prepared[backend] = None if make is None else make(self.options)
         stepper = self.prepared[backend]
-        if stepper is None:
-            return None
-        refuse_transforms(backend, x, h, *parameters)
-        return stepper.step(x, h, parameters)
+        return None if stepper is None else stepper.step(x, state, parameters)
 
 
 class _Flat:

@@ -210,6 +210,8 @@ class GORUCell(OrthogonalCell):
     torch.Size([3, 20])
     """
 
+    step_parameters = ("weight_ih", "weight_hh", "bias", "angles")
+
     def __init__(
         self,
         input_size: int,
@@ -227,15 +229,5 @@ class GORUCell(OrthogonalCell):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
-        super().__init__(unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype)
+        super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self._stepper = Stepper(RECURRENCE.name, unit.options())
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
-        if hx is not None and not (torch.compiler.is_compiling() or torch.is_grad_enabled()):
-            own = self._parameters
-            if all(name in own for name in self._names):  # else one is computed: torch.nn.utils.parametrize
-                parameters = own["weight_ih"], own.get("weight_hh"), own.get("bias"), own["angles"]
-                if (h := self._stepper.step(input, hx, parameters, self.backend)) is not None:
-                    return h
-        return super().forward(input, hx)

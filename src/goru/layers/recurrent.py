@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from ..kernels import backends
+from ..kernels.recurrence import Stepper
 from ..tracing import autocast_enabled
 
 Parameters = dict[str, Tensor]
@@ -53,7 +54,9 @@ class Unit(Protocol):
         """output (T, B, H) and the last state, from x (T, B, I) and the initial state, each part (B, H)."""
         ...
 
-    def describe(self) -> str: ...
+    def describe(self) -> str:
+        """What repr() prints of it beyond the arguments of nn.GRU."""
+        ...
 
 
 def check_sizes(input_size: Any, hidden_size: Any, bias: Any) -> None:
@@ -163,7 +166,8 @@ class RecurrentLayer(nn.Module):
             "bidirectional": False,
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
-        parts.append(self.unit.describe())
+        if particular := self.unit.describe():
+            parts.append(particular)
         if self.backend is not None:
             parts.append(f"backend={self.backend!r}")
         return ", ".join(parts)
@@ -317,13 +321,16 @@ class RecurrentLayer(nn.Module):
 class RecurrentCell(nn.Module):
     """One step of a unit, called as nn.GRUCell is."""
 
+    optional: tuple[str, ...] = ("bias",)  # parameters that exist as None where the unit has none
+    step_parameters: tuple[str, ...] = ()  # those that single steps take, in their order; none: there is no short way
+    _stepper: Stepper | None = None
+
     def __init__(
         self,
         unit: Any,
         input_size: int,
         hidden_size: int,
         *,
-        bias: bool = True,
         backend: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
@@ -338,8 +345,9 @@ class RecurrentCell(nn.Module):
         self._names = tuple(shapes)
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
-        if not bias:
-            self.register_parameter("bias", None)
+        for name in self.optional:
+            if name not in shapes:
+                self.register_parameter(name, None)
         self.reset_parameters()
 
     def _named(self) -> Parameters:
@@ -350,14 +358,21 @@ class RecurrentCell(nn.Module):
         self.unit.initialise(self._named())
 
     def extra_repr(self) -> str:
-        bias = ", bias=False" if self.bias is None else ""
-        return f"{self.input_size}, {self.hidden_size}{bias}, {self.unit.describe()}"
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        if self.optional[0] not in self._names:
+            parts.append("bias=False")
+        if particular := self.unit.describe():
+            parts.append(particular)
+        return ", ".join(parts)
 
     def _backend(self, weight: Tensor) -> str:
         return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence).backend
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
+        if hx is not None and self._stepper is not None and not torch.is_grad_enabled():
+            if not torch.compiler.is_compiling() and (new := self._step(input, hx)) is not None:
+                return new
         name = type(self).__name__
         if input.dim() not in (1, 2):
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
@@ -389,6 +404,19 @@ class RecurrentCell(nn.Module):
         state = tuple(part.to(dtype) for part, dtype in zip(state, dtypes, strict=True))
         _, last = self._run_unit(x, state, parameters, self._backend(weight))
         return from_state(last if batched else tuple(part.squeeze(0) for part in last))
+
+    def _step(self, input: Tensor, hx: Any) -> Any:
+        """The next state without gradients, the short way; None where the ordinary one has to be taken."""
+        own = self._parameters
+        if not all([name in own for name in self._names]):  # one is computed: torch.nn.utils.parametrize
+            return None
+        assert self._stepper is not None
+        state = hx if isinstance(hx, tuple) else (hx,)
+        if len(state) != len(self.unit.state_dtypes(torch.float32)) or not all([isinstance(h, Tensor) for h in state]):
+            return None
+        parameters = tuple([own.get(name) for name in self.step_parameters])
+        new = self._stepper.step(input, state, parameters, self.backend)
+        return None if new is None else from_state(new)
 
     def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: str) -> tuple[Tensor, State]:
         return self.unit.run(x, state, parameters, None, False, backend)

@@ -4,6 +4,8 @@
 #define GORU_LEVEL tested
 #include "dense_problem.h"
 #include "eurnn/eurnn.cpp"
+#include "gated/gated.cpp"
+#include "gated_problem.h"
 #include "goru/goru.cpp"
 #include "mesh/mesh.cpp"
 #include "problem.h"
@@ -83,6 +85,10 @@ int main(int argc, char** argv) {
     }
     dense_problem<float>(eurnn_tables_tested.matrix[0]);
     dense_problem<double>(eurnn_tables_tested.matrix[1]);
+    for (int lstm = 0; lstm < 2; ++lstm) {
+      gated_problem<float>(gated_tables_tested.of[0][lstm], lstm);
+      gated_problem<double>(gated_tables_tested.of[1][lstm], lstm);
+    }
   }
   if (record && fclose(record)) return perror(argv[2]), 1;
   printf("%d rounds\n", rounds);

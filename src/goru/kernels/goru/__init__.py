@@ -18,5 +18,5 @@ GORU = Recurrence("goru", GoruInputs, GoruOptions, results, count=2)
 REFERENCE.kernels["goru"] = Equations(reference.goru)
 MANUAL.kernels["goru"] = Kernel(manual.forward, manual.backward, manual.saved)
 NATIVE.kernels["goru"] = Kernel(
-    native.forward, native.backward, native.saved, native.prefers_rotations, native_step.GoruSteps
+    native.forward, native.backward, native.saved, native.prefers_rotations, native_step.steps
 )

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from ...rotations import Mesh
 from ..native import library
-from ..native.call import Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import UNPACKED_ROWS, Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
 from .arguments import GoruInputs, GoruOptions
 
-UNPACKED_ROWS = 8  # up to this many rows (t, b) the forward pass reads the weights as they are
 MATRIX, FFT, TUNABLE = 0, 1, 2  # how U acts on a row, as in csrc/mesh/structures.h
 
 Transition = structure("Transition", (c_int64, "kind layers"), (c_void_p, "table"))

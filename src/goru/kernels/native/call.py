@@ -14,6 +14,7 @@ from .structures import Shape
 
 CALL_FLOPS = 1e9  # most work in one call of the library, between two looks for Ctrl-C: a tenth of a second at most
 CHUNK_BYTES = 4 << 20  # what a chunk of a backward pass has in the cache
+UNPACKED_ROWS = 8  # up to this many rows (t, b) a forward pass reads the weights as they are
 THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
 
 

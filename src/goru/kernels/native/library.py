@@ -24,12 +24,12 @@ MOST_BYTES = 1 << 56  # more than any machine has: beyond it sizes would wrap ar
 DTYPES = {torch.float32: 0, torch.float64: 1}
 
 
-_signatures: dict[str, list[Any]] = {}
+_signatures: dict[str, tuple[list[Any], Any]] = {}
 
 
-def declare(**functions: list[Any]) -> None:
-    """The types of the arguments of functions in the library, by name; none of them returns anything."""
-    _signatures.update(functions)
+def declare(result: Any = None, /, **functions: list[Any]) -> None:
+    """The types of the arguments of functions in the library, by name, and of their result; None: there is none."""
+    _signatures.update({name: (arguments, result) for name, arguments in functions.items()})
 
 
 def source_hash() -> str | None:
@@ -68,9 +68,9 @@ def load() -> ctypes.CDLL | str:
             f"the native kernels have other structures than this version of goru ({', '.join(wrong)}): rebuild them "
             "with `python hatch_build.py` or `pip install -e .`"
         )
-    for name, arguments in _signatures.items():
+    for name, signature in _signatures.items():
         function = getattr(library, name)
-        function.argtypes, function.restype = arguments, None
+        function.argtypes, function.restype = signature
     runnable = levels(library)
     wanted = os.environ.get("GORU_ISA")
     if wanted:

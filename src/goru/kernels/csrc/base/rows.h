@@ -41,10 +41,11 @@ inline void each_row(const Blocks& mine, int64_t active, Work&& work) {
 }
 
 // Calls work(block, first row in it, Count<rows>, panel, end) for `active` rows, panel by panel, and inside a panel for
-// all rows of the thread: its weights are fetched once a step.
+// all rows of the thread: its weights are fetched once a step. `group`: panels at a time.
 template <class T, class Work>
-inline void each_panel(int64_t all, const Blocks& mine, int64_t active, Work&& work) {
-  const int64_t group = mine.count > 1 ? panels_at_once<kRows>() : all;
+inline void each_panel(int64_t all, const Blocks& mine, int64_t active, Work&& work,
+                       int64_t group = panels_at_once<kRows>()) {
+  if (mine.count <= 1) group = all;
   for (int64_t p = 0; p < all;) {
     const int64_t left = all - p, end = p + (left < group || left == group + 1 ? left : group);
     for (int64_t i = 0; i < mine.count; ++i) {

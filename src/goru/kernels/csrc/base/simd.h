@@ -153,13 +153,14 @@ inline IVec<T> negative(Vec<T> v) {
   return (IVec<T>)v < 0;
 }
 
-// exp(x) by x = n log 2 + r, |r| <= log(2) / 2, a polynomial in r and the exponent field. Overflows to inf at the
-// upper clamp and underflows to 0 at the lower one, keeps NaN (comparisons with NaN are false). About 2 ulp.
-inline Vec<float> exponential(Vec<float> x) {
+// exp(x) = 2^n (1 + q) with x = n log 2 + r, |r| <= log(2) / 2, and q = exp(r) - 1 by a polynomial.
+template <class T>
+struct Power {
+  Vec<T> q, scale;  // scale: 2^n
+};
+
+inline Power<float> power(Vec<float> x) {
   typedef Vec<float> V;
-  const V high = splat(89.0f), low = splat(-88.0f);
-  x = choose<float>(x > high, high, x);
-  x = choose<float>(x < low, low, x);
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   V shifted = x * 1.44269504088896341f + magic;
   V n = shifted - magic;
@@ -171,16 +172,12 @@ inline Vec<float> exponential(Vec<float> x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
   IVec<float> exponent = ((IVec<float>)shifted - 0x4B400000 + 127) << 23;
-  return p * (V)exponent;
+  return {p * (r * r) + r, (V)exponent};
 }
 
-inline Vec<double> exponential(Vec<double> x) {
+inline Power<double> power(Vec<double> x) {
   typedef Vec<double> V;
-  const V high = splat(710.0), low = splat(-709.0);
-  x = choose<double>(x > high, high, x);
-  x = choose<double>(x < low, low, x);
   const double magic = 6755399441055744.0;  // 1.5 * 2^52
   V shifted = x * 1.4426950408889634074 + magic;
   V n = shifted - magic;
@@ -198,14 +195,36 @@ inline Vec<double> exponential(Vec<double> x) {
   p = p * r + 1.0 / 24.0;
   p = p * r + 1.0 / 6.0;
   p = p * r + 0.5;
-  p = p * (r * r) + r + 1.0;
   IVec<double> exponent = ((IVec<double>)shifted - 0x4338000000000000ll + 1023) << 52;
-  return p * (V)exponent;
+  return {p * (r * r) + r, (V)exponent};
+}
+
+// Keeps NaN (comparisons with NaN are false).
+template <class T>
+inline Vec<T> clamp(Vec<T> x, T low, T high) {
+  x = choose<T>(x > high, splat(high), x);
+  return choose<T>(x < low, splat(low), x);
+}
+
+// Overflows to inf at the upper clamp and underflows to 0 at the lower one. About 2 ulp.
+template <class T>
+inline Vec<T> exponential(Vec<T> x) {
+  constexpr bool single = sizeof(T) == 4;
+  const Power<T> e = power(clamp<T>(x, single ? T(-88) : T(-709), single ? T(89) : T(710)));
+  return (e.q + T(1)) * e.scale;
 }
 
 template <class T>
 inline Vec<T> sigmoid(Vec<T> x) {
-  return T(1) / (T(1) + exponential(-x));
+  return T(1) / (T(1) + exponential<T>(-x));
+}
+
+// With e = exp(2 |x|) - 1, which is accurate also near 0: tanh |x| = e / (e + 2), 1 to the last bit from the clamp on.
+template <class T>
+inline Vec<T> hyperbolic_tangent(Vec<T> x) {
+  const Power<T> p = power(clamp<T>(magnitude<T>(x) + magnitude<T>(x), T(0), sizeof(T) == 4 ? T(20) : T(40)));
+  const Vec<T> e = p.q * p.scale + (p.scale - T(1));
+  return with_sign<T>(e / (e + T(2)), x);
 }
 
 // Numbers too small to be normal are taken as 0 while a kernel runs: arithmetic on them is many times slower, and

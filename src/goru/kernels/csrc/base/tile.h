@@ -169,10 +169,10 @@ inline void sweep_rows(const T* const* rows, int64_t jump, const T* b, int64_t p
   });
 }
 
-// Weights (units x K, row by row): out[panel][k][unit].
+// Weights (units x K, row by row): out[panel][k][unit], panels `panel_size` apart.
 template <class T>
-inline void pack_units(const T* weight, int64_t units, int64_t K, T* out) {
-  for (int64_t u0 = 0; u0 < units; u0 += W<T>, out += K * W<T>) {
+inline void pack_units(const T* weight, int64_t units, int64_t K, T* out, int64_t panel_size) {
+  for (int64_t u0 = 0; u0 < units; u0 += W<T>, out += panel_size) {
     const int64_t n = units - u0 < W<T> ? units - u0 : W<T>;
     for (int64_t u = 0; u < n; ++u) {
       const T* from = weight + (u0 + u) * K;

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "base/modrelu.h"
-#include "base/rows.h"
+#include "base/chunk.h"
 #include "base/threads.h"
 #include "base/weight_gradient.h"
 #include "eurnn/structures.h"
@@ -72,8 +72,7 @@ struct Dense {
     T* sum = (T*)d.weights;
     products[0] = {gradients, states, 2 * HP, 2 * HP, sum};
     products[1] = {gradients, inputs, 2 * HP, panels<T>(I), sum + 4 * Hp * Hp};
-    sums = {products, 2, 0, d.rows};
-    for (int64_t step = s.first; step < s.last; ++step) sums.rows += active_at(s, time_of(s, step));
+    sums = {products, 2, rows_between(s, s.first, s.last), d.rows};
   }
 
   Vec<T> bias_of(int64_t p) const { return load(bias + p * W<T>, H - p * W<T>); }
@@ -156,27 +155,7 @@ struct Dense {
         store(states + (part * HP + p) * panel + place * W<T>, h[part]);
       }
     }
-    const T* from = x + t * s.x_step + row * s.x_row;
-    for (int64_t p = 0; p * W<T> < I; ++p)
-      store(inputs + p * panel + place * W<T>, load(from + p * W<T>, I - p * W<T>));
-  }
-
-  template <int MR>
-  __attribute__((noinline)) void input_gradient(int64_t t, int64_t first, int64_t place) const {
-    const T* left[MR];
-    T* out[MR];
-    for (int r = 0; r < MR; ++r) {
-      left[r] = gradients + (place + first + r) * W<T>;
-      out[r] = (T*)d.grad_x + (t * s.batch + row_at(s, first + r)) * I;
-    }
-    const int64_t K = 2 * Hp;
-    const T* weights = (const T*)d.packed_input;
-    const int64_t all = panels<T>(I);
-    sweep_rows<T, MR>(left, panel, weights, K * W<T>, K, 0, all, [&](int64_t p, auto count, const Vec<T>* acc) {
-      constexpr int NU = decltype(count)::value;
-      for (int r = 0; r < MR; ++r)
-        for (int u = 0; u < NU; ++u) store(out[r] + (p + u) * W<T>, acc[r * NU + u], I - (p + u) * W<T>);
-    });
+    copy_input<T, false>(s, x, t, sorted, inputs + place * W<T>, panel);
   }
 
   void forward(int index, int threads) const {
@@ -196,6 +175,7 @@ struct Dense {
 
   void backward(int index, int threads) const {
     const Blocks mine(s, index, threads);
+    const InputGradient<T> dx = {s, gradients, (const T*)d.packed_input, panel, 2 * Hp, (T*)d.grad_x};
     int64_t place = sums.rows;
     for (int64_t step = s.last - 1; step >= s.first; --step) {
       const int64_t t = time_of(s, step), active = active_at(s, t);
@@ -204,12 +184,7 @@ struct Dense {
         const int64_t block = mine.block(i), n = rows_of(block, active);
         for (int64_t j = block * kRows; j < block * kRows + n; ++j)
           deactivate(t, j, place + j, (T*)d.sums + block * Hp);
-        if (!d.grad_x) continue;
-        by_rows(n, [&](int64_t offset, auto count) {
-          input_gradient<decltype(count)::value>(t, block * kRows + offset, place);
-        });
-        for (int64_t j = block * kRows + n; j < (block + 1) * kRows && j < s.batch; ++j)
-          memset((T*)d.grad_x + (t * s.batch + row_at(s, j)) * I, 0, sizeof(T) * I);
+        dx.block(t, block, n, place);
       }
       each_panel<T>(2 * HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t begin, int64_t end) {
         leave<decltype(count)::value>(block * kRows + offset, place, begin, end);

@@ -50,6 +50,10 @@ LEVEL_TABLE(GoruTables, goru) = {
 
 #else
 
+#include <string.h>
+
+#include "base/scratch.h"
+
 LEVEL_TABLES(GoruTables, goru);
 
 static const GoruTable& goru(int dtype, int64_t gates) { return goru_levels[goru_level]->of[dtype][gates]; }
@@ -80,7 +84,19 @@ GORU_API void goru_goru_forward(int dtype, const GoruForward* f) {
 GORU_API void goru_goru_backward(int dtype, const GoruBackward* b) {
   goru(dtype, b->shape.reset + 2 * b->shape.update).backward(b);
 }
+// The states after `h`, for so many rows; 0 if the angles have changed since the table was made, or memory is missing.
+GORU_API int goru_goru_step(int dtype, const GoruStream* step, const void* x, const void* h, void* output, int64_t rows) {
+  if (memcmp(step->angles, step->angles_before, step->angle_bytes)) return 0;
+  Scratch turned(rows * step->line);
+  if (!turned.memory) return 0;
+  GoruForward f = step->forward;
+  f.shape.batch = rows;
+  f.x = x, f.h0 = h, f.output = output, f.turned = turned.memory;
+  goru_goru_forward(dtype, &f);
+  return 1;
+}
 
+GORU_STRUCTURE(GoruStream)
 GORU_STRUCTURE(GoruForward)
 GORU_STRUCTURE(GoruBackward)
 GORU_STRUCTURE(GoruFinish)

@@ -12,6 +12,7 @@
 // weight_gradient.h reads.
 #pragma once
 
+#include "base/chunk.h"
 #include "goru/goru_forward.h"
 #include "base/weight_gradient.h"
 
@@ -68,7 +69,7 @@ struct GoruBackwardStep {
   const bool matrix;
   const int64_t H, HP, panel;  // panel: distance of panels in the chunk buffer
   const T *grad_output, *x, *h0, *output, *saved, *packed, *packed_u, *packed_input;
-  T *carry, *chunk, *states, *inputs, *through, *bias, *grad_x;
+  T *carry, *chunk, *states, *inputs, *through, *bias;
   OuterProduct<T> products[2 * NG];
   OuterProducts<T> sums;
 
@@ -78,7 +79,7 @@ struct GoruBackwardStep {
         output((const T*)b.output), saved((const T*)b.saved), packed((const T*)b.packed),
         packed_u(packed + (R + Z) * HP * HP * W<T> * W<T>), packed_input((const T*)b.packed_input), carry((T*)b.carry),
         chunk((T*)b.chunk), states(chunk + gradient_blocks<R, Z>(matrix) * HP * panel), inputs(states + HP * panel),
-        through((T*)b.through), bias((T*)b.bias), grad_x((T*)b.grad_x) {
+        through((T*)b.through), bias((T*)b.bias) {
     const int64_t IP = panels<T>(s.inputs + 1), square = HP * HP * W<T> * W<T>, wide = HP * IP * W<T> * W<T>;
     // The sums, padded: dW_rx, dW_zx, dW_x with the ones column (each Hp x Ip), and dW_r, dW_z, dU (each Hp x Hp).
     T *sum = (T*)b.wide, *squares = (T*)b.square;
@@ -86,18 +87,10 @@ struct GoruBackwardStep {
     for (int g = 0; g < NG; ++g) products[n++] = {gradient(g), inputs, HP, IP, sum + g * wide};
     for (int g = 0; g < R + Z; ++g) products[n++] = {gradient(g), states, HP, HP, squares + g * square};
     if (matrix) products[n++] = {gradient(kDv), states, HP, HP, squares + (R + Z) * square};
-    sums = {products, n, rows_before(s.first, s.last), b.rows};
+    sums = {products, n, rows_between(s, s.first, s.last), b.rows};
   }
 
   const T* gradient(int block) const { return chunk + block * HP * panel; }
-
-  // Place of a row in the chunk: the steps follow each other in the order of time taken, without gaps.
-  int64_t rows_before(int64_t first, int64_t last) const {
-    if (!s.active) return (last - first) * s.batch;
-    int64_t n = 0;
-    for (int64_t step = first; step < last; ++step) n += active_at(s, time_of(s, step));
-    return n;
-  }
 
   struct Row {
     const T *before, *after, *save, *grad, *turned;  // turned: v
@@ -242,35 +235,9 @@ struct GoruBackwardStep {
     });
   }
 
-  // x of a row into its panels, with the column of ones.
-  void copy_input(const T* from, int64_t place) const {
-    const int64_t I = s.inputs;
-    for (int64_t p = 0; p * W<T> < I + 1; ++p) {
-      Vec<T> v = load(from + p * W<T>, I - p * W<T> > 0 ? I - p * W<T> : 0);
-      if (I - p * W<T> < W<T>) v[I - p * W<T>] = T(1);
-      store(inputs + p * panel + place * W<T>, v);
-    }
-  }
-
-  template <int MR>
-  __attribute__((noinline)) void input_gradient(int64_t t, int64_t first, int64_t place) const {
-    const T* left[MR];
-    T* out[MR];
-    for (int r = 0; r < MR; ++r) {
-      left[r] = chunk + (place + first + r) * W<T>;
-      out[r] = grad_x + (t * s.batch + row_at(s, first + r)) * s.inputs;
-    }
-    const int64_t K = NG * HP * W<T>, IP = panels<T>(s.inputs);
-    sweep_rows<T, MR>(left, panel, packed_input, K * W<T>, K, 0, IP, [&](int64_t p, auto count, const Vec<T>* acc) {
-      constexpr int NU = decltype(count)::value;
-      for (int r = 0; r < MR; ++r)
-        for (int u = 0; u < NU; ++u)
-          store(out[r] + (p + u) * W<T>, acc[r * NU + u], s.inputs - (p + u) * W<T>);
-    });
-  }
-
   void run(int index, int threads) const {
     const Blocks mine(s, index, threads);
+    const InputGradient<T> dx = {s, chunk, packed_input, panel, NG * HP * W<T>, (T*)b.grad_x};
     if (!matrix)
       each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
         memset(gradient_line(sorted) - W<T>, 0, sizeof(T) * 2 * line<T>(H));
@@ -290,17 +257,11 @@ struct GoruBackwardStep {
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t block = mine.block(i), n = rows_of(block, active);
         enter(t, block, newest ? 0 : rows_of(block, later), n, place);
-        for (int64_t r = 0; r < n; ++r) {
-          const int64_t sorted = block * kRows + r;
-          copy_input(x + t * s.x_step + row_at(s, sorted) * s.x_row, place + sorted);
-          if (!matrix) turn_back(block, sorted);
+        for (int64_t j = block * kRows; j < block * kRows + n; ++j) {
+          copy_input<T, true>(s, x, t, j, inputs + (place + j) * W<T>, panel);
+          if (!matrix) turn_back(block, j);
         }
-        if (!grad_x) continue;
-        by_rows(n, [&](int64_t offset, auto count) {
-          input_gradient<decltype(count)::value>(t, block * kRows + offset, place);
-        });
-        for (int64_t j = block * kRows + n; j < (block + 1) * kRows && j < s.batch; ++j)
-          memset(grad_x + (t * s.batch + row_at(s, j)) * s.inputs, 0, s.inputs * sizeof(T));
+        dx.block(t, block, n, place);
       }
       if (matrix)
         each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {

@@ -35,9 +35,9 @@ int64_t goru_pack_size(int64_t inputs, int64_t hidden, bool matrix) {
 template <class T, bool R, bool Z>
 void goru_pack(const T* weight_ih, const T* weight_hh, const T* u, int64_t I, int64_t H, T* out) {
   const int64_t square = panels<T>(H) * H * W<T>, wide = panels<T>(H) * I * W<T>;
-  for (int g = 0; g < R + Z; ++g, out += square) pack_units(weight_hh + g * H * H, H, H, out);
-  for (int g = 0; g < kGates<R, Z>; ++g, out += wide) pack_units(weight_ih + g * H * I, H, I, out);
-  if (u) pack_units(u, H, H, out);
+  for (int g = 0; g < R + Z; ++g, out += square) pack_units(weight_hh + g * H * H, H, H, out, H * W<T>);
+  for (int g = 0; g < kGates<R, Z>; ++g, out += wide) pack_units(weight_ih + g * H * I, H, I, out, I * W<T>);
+  if (u) pack_units(u, H, H, out, H * W<T>);
 }
 
 template <class T, bool R, bool Z>

@@ -30,6 +30,14 @@ struct GoruBackward {
   void* grad_x;   // or null
 };
 
+// A step of a few rows without gradients, prepared once for many calls.
+struct GoruStream {
+  GoruForward forward;  // without x, h0, output and turned
+  int64_t line;         // bytes of a line of `turned`
+  int64_t angle_bytes;
+  const void *angles, *angles_before;  // of the layer now, and when the table was made
+};
+
 // Gradients as torch has them, from the sums of all chunks.
 struct GoruFinish {
   int64_t inputs, hidden, gates, blocks;  // gates: 1 + reset + update
