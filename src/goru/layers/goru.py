@@ -9,7 +9,7 @@ h_t = z_t * h_{t-1} + (1 - z_t) * c_t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
 from .recurrent import Parameters, State, check_sizes
+from .starts import STARTS, start_with_memory
 
 if TYPE_CHECKING:
     from .convert import Conversion
@@ -64,6 +65,10 @@ class GORUUnit:
     @torch.no_grad()
     def initialise(self, parameters: Parameters) -> None:
         STARTS[self.init](self, parameters)
+
+    @torch.no_grad()
+    def initialise_with_memory(self, parameters: Parameters, memory: float) -> None:
+        start_with_memory(self, parameters, memory)
 
     def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
         return (dtype,)
@@ -110,28 +115,28 @@ class GORUUnit:
         return text if self.init == "published" else f"{text}, init={self.init!r}"
 
 
-def _start(b_h: float) -> Callable[[GORUUnit, Parameters], None]:
-    """Small weights, an open reset gate, random angles, and this bias of modReLU."""
-
-    def start(unit: GORUUnit, parameters: Parameters) -> None:
-        H = unit.mesh.size
-        nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
-        if unit.gates:
-            nn.init.uniform_(parameters["weight_hh"], -0.01, 0.01)
-        if unit.bias:
-            bias = parameters["bias"].zero_()
-            if unit.reset_gate:
-                bias[:H] = 2.0
-            bias[-H:] = b_h
-        if unit.mesh.num_angles:
-            nn.init.uniform_(parameters["angles"], -math.pi, math.pi)
-
-    return start
+def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool) -> tuple[float, ...] | None:
+    """The memory of each layer, checked."""
+    if memory is None:
+        return None
+    if not bias:
+        raise ValueError("memory sets the biases of the gates: it needs bias=True")
+    given = tuple(memory) if isinstance(memory, Sequence) else (memory,) * layers
+    if any(isinstance(m, bool) or not isinstance(m, int | float) for m in given):
+        raise TypeError(f"memory should be a number of steps, or one for each layer, got {memory!r}")
+    if len(given) != layers:
+        raise ValueError(f"memory needs one number for each of the {layers} layers, got {len(given)}")
+    if not all(1 <= m < math.inf for m in given):
+        raise ValueError(f"memory must be at least 1 step and finite, got {memory!r}")
+    return tuple(float(m) for m in given)
 
 
-# How the parameters start, by the name that `init` takes: those of the two public versions of the authors' code. The
-# June 2017 one goes with mesh="tunable", capacity=2.
-STARTS: dict[str, Callable[[GORUUnit, Parameters], None]] = {"published": _start(0.01), "june2017": _start(2.0)}
+def _scaled(parameters: Parameters, memory: Tensor | None, hidden_size: int) -> Parameters:
+    """With `memory`, b_h is counted over that many steps: each step adds b_h / memory to the length."""
+    if memory is None:
+        return parameters
+    bias = parameters["bias"]
+    return parameters | {"bias": torch.cat([bias[:-hidden_size], bias[-hidden_size:] / memory])}
 
 
 class GORU(OrthogonalLayer):
@@ -146,8 +151,13 @@ class GORU(OrthogonalLayer):
         mesh: how the rotations are laid out, "fft" or "tunable".
         capacity: layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every rotation.
         reset_gate, update_gate: False removes the gate (r = 1, z = 0).
-        init: "published" (b_h = 0.01) or "june2017" (b_h = 2), see docs.
+        memory: how many steps a state should last at the start, a number or one for each layer; see
+            docs/mathematics.md. None: the start of the authors' code, whose state lasts a few dozen steps.
+        init: the start without `memory`: "published" (b_h = 0.01) or "june2017" (b_h = 2).
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+
+    With `memory` the third part of the bias, b_h, is counted over that many steps: modReLU uses b_h / memory. The
+    state dict then has `memory_l{k}` too.
 
     With `bias=False` all three biases are 0: modReLU is the identity and the candidate is linear.
     """
@@ -166,6 +176,7 @@ class GORU(OrthogonalLayer):
         capacity: int | None = None,
         reset_gate: bool = True,
         update_gate: bool = True,
+        memory: float | Sequence[float] | None = None,
         init: str = "published",
         backend: str | None = None,
         device: Any = None,
@@ -173,6 +184,7 @@ class GORU(OrthogonalLayer):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
+        self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
         super().__init__(
             unit,
             input_size,
@@ -189,6 +201,34 @@ class GORU(OrthogonalLayer):
         self.reset_gate = reset_gate
         self.update_gate = update_gate
         self.conversion: list[Conversion] = []  # filled by from_gru
+        for layer, steps in enumerate(self._starts_with or ()):
+            self.register_buffer(f"memory_l{layer}", torch.tensor(steps, device=device, dtype=dtype))
+
+    @property
+    def memory(self) -> tuple[float, ...] | None:
+        """The steps that the state of each layer was started for; None with the authors' start."""
+        if self._starts_with is None:
+            return None
+        return tuple(float(self.get_buffer(f"memory_l{layer}")) for layer in range(self.num_layers))
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        if self._starts_with is None:
+            super().reset_parameters()
+            return
+        for layer, steps in enumerate(self._starts_with):
+            for reverse in range(self.num_directions):
+                self.unit.initialise_with_memory(self._parameters_of(layer, bool(reverse)), steps)
+
+    def _effective(self, parameters: Parameters, layer: int) -> Parameters:
+        return _scaled(parameters, self._buffers.get(f"memory_l{layer}"), self.hidden_size)
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        if self._starts_with is None:
+            return text
+        alike = len(set(self._starts_with)) == 1
+        return f"{text}, memory={self._starts_with[0] if alike else self._starts_with}"
 
     @classmethod
     def from_gru(cls, gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
@@ -222,6 +262,7 @@ class GORUCell(OrthogonalCell):
         capacity: int | None = None,
         reset_gate: bool = True,
         update_gate: bool = True,
+        memory: float | None = None,
         init: str = "published",
         backend: str | None = None,
         device: Any = None,
@@ -229,5 +270,23 @@ class GORUCell(OrthogonalCell):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
+        steps = _memories(memory, 1, bias)
+        self._starts_with = None if steps is None else steps[0]
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
+        if self._starts_with is not None:
+            self.register_buffer("memory", torch.tensor(self._starts_with, device=device, dtype=dtype))
         self._stepper = Stepper(RECURRENCE.name, unit.options())
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        if self._starts_with is None:
+            super().reset_parameters()
+        else:
+            self.unit.initialise_with_memory(self._named(), self._starts_with)
+
+    def _effective(self, parameters: Parameters) -> Parameters:
+        return _scaled(parameters, self._buffers.get("memory"), self.hidden_size)
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        return text if self._starts_with is None else f"{text}, memory={self._starts_with}"

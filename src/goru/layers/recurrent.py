@@ -139,6 +139,10 @@ class RecurrentLayer(nn.Module):
         suffix = self._suffixes(layer)[reverse]
         return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrised weights too
 
+    def _effective(self, parameters: Parameters, layer: int) -> Parameters:
+        """The parameters of a layer as its recurrence takes them."""
+        return parameters
+
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         for layer in range(self.num_layers):
@@ -246,7 +250,7 @@ class RecurrentLayer(nn.Module):
         for layer in range(self.num_layers):
             outputs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
-                parameters = self._parameters_of(layer, bool(direction))
+                parameters = self._effective(self._parameters_of(layer, bool(direction)), layer)
                 start = tuple(part[len(last)] for part in state)
                 for listen in self._listeners:
                     listen(len(last), x, start, parameters, lengths, bool(direction))
@@ -353,6 +357,10 @@ class RecurrentCell(nn.Module):
     def _named(self) -> Parameters:
         return {name: getattr(self, name) for name in self._names}
 
+    def _effective(self, parameters: Parameters) -> Parameters:
+        """The parameters as the recurrence takes them."""
+        return parameters
+
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         self.unit.initialise(self._named())
@@ -386,7 +394,7 @@ class RecurrentCell(nn.Module):
                 )
         batched = input.dim() == 2
         x = input if batched else input.unsqueeze(0)
-        parameters = self._named()
+        parameters = self._effective(self._named())
         weight = parameters["weight_ih"]
         if x.shape[1] != self.input_size:
             raise RuntimeError(f"input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}")
@@ -414,7 +422,8 @@ class RecurrentCell(nn.Module):
         state = hx if isinstance(hx, tuple) else (hx,)
         if len(state) != len(self.unit.state_dtypes(torch.float32)) or not all([isinstance(h, Tensor) for h in state]):
             return None
-        parameters = tuple([own.get(name) for name in self.step_parameters])
+        effective = self._effective(own)  # type: ignore[arg-type]
+        parameters = tuple([effective.get(name) for name in self.step_parameters])
         new = self._stepper.step(input, state, parameters, self.backend)
         return None if new is None else from_state(new)
 
