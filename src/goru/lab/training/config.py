@@ -16,7 +16,7 @@ from goru.lab.cells import CELLS, LayerConfig
 from goru.lab.errors import LabError, nearest
 from goru.lab.tasks.task import Task
 
-LATER_FIELDS = {"optimizer.schedule": "constant"}
+LATER_FIELDS = {"optimizer.schedule": "constant", "layer.memory": None}
 """Fields that are missing in the files of older runs, and the value that describes what those runs did."""
 
 
