@@ -148,7 +148,7 @@ def test_parameters_names_shapes_and_first_values(kind: str) -> None:
 @both
 def test_positional_arguments_come_in_torchs_order(kind: str) -> None:
     extra = (0,) if kind == "LSTM" else ()
-    ours, theirs = (cls(I, H, 2, False, True, 0.5, True, *extra, "cpu", F64) for cls in PAIRS[kind])
+    ours, theirs = (cls(I, H, 2, False, True, 0.5, True, *extra, dtype=F64) for cls in PAIRS[kind])
     for name in ("num_layers", "bias", "batch_first", "dropout", "bidirectional"):
         assert getattr(ours, name) == getattr(theirs, name)
     assert ours.weight_ih_l0.dtype == F64

@@ -90,10 +90,10 @@ class GRU(RecurrentLayer):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
         *,
         backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         super().__init__(
@@ -136,10 +136,10 @@ class LSTM(RecurrentLayer):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
         *,
         backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         if proj_size != 0:
