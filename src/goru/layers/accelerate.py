@@ -75,7 +75,7 @@ def _obstacle(layer: nn.GRU | nn.LSTM) -> str | None:
 
 
 def _replacement(old: nn.GRU | nn.LSTM) -> nn.Module:
-    arguments = "input_size hidden_size num_layers bias batch_first bidirectional".split()
+    arguments = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional"]
     options = {name: getattr(old, name) for name in arguments}
     new = (LSTM if isinstance(old, nn.LSTM) else GRU)(**options, device="meta")
     new.dropout = float(old.dropout)  # here and not above: torch has warned of one that has no effect

@@ -48,9 +48,7 @@ class GatedUnit:
     def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
         return (dtype, dtype) if self.name == "LSTM" else (dtype,)
 
-    def inputs(
-        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None
-    ) -> GruInputs | LstmInputs:
+    def inputs(self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None) -> GruInputs | LstmInputs:
         """The arguments of the recurrence."""
         weights = parameters["weight_ih"], parameters["weight_hh"], parameters.get("bias_ih"), parameters.get("bias_hh")
         return (LstmInputs if self.name == "LSTM" else GruInputs)(x, *state, *weights, lengths)
