@@ -19,7 +19,14 @@ def test_report_and_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: p
     monkeypatch.setattr(doctor, "SECONDS", 600.0)  # on a busy machine too
     assert command.main(["doctor"]) == 0
     text = capsys.readouterr().out
-    for words in ("goru ", "torch ", " on ", "native kernels", "GORU/EURNN/GRU/LSTM on cpu, float32", "everything works"):
+    for words in (
+        "goru ",
+        "torch ",
+        " on ",
+        "native kernels",
+        "GORU/EURNN/GRU/LSTM on cpu, float32",
+        "everything works",
+    ):
         assert words in text
     if native.unavailable_reason() is None:
         assert f"instruction set {native.isa()}" in text

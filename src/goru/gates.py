@@ -29,8 +29,8 @@ class GateRecord:
     """The newest forward pass of one layer in one direction, each signal (T, B, H); None before there was one.
 
     GORU and GRU have `reset`, `update`, `candidate` and `state`; an LSTM has `input_gate`, `forget_gate`,
-    `output_gate`, `candidate`, `cell` and `state`; the others stay None. Batch rows are in the order of the input. Beyond
-    a row's end all signals are 0. A gate of a GORU that is off reads 1 (reset) or 0 (update).
+    `output_gate`, `candidate`, `cell` and `state`; the others stay None. Batch rows are in the order of the input.
+    Beyond a row's end all signals are 0. A gate of a GORU that is off reads 1 (reset) or 0 (update).
     """
 
     name: str
@@ -145,7 +145,8 @@ def _record_torch(layer: nn.GRU | nn.LSTM, input: Tensor | PackedSequence, hx: A
     kind = "LSTM" if isinstance(layer, nn.LSTM) else "GRU"
     if layer.training and layer.dropout > 0 and layer.num_layers > 1:
         raise RuntimeError(
-            f"nn.{kind} draws its dropout masks where nobody can see them: call .eval() or set dropout=0 to record gates"
+            f"nn.{kind} draws its dropout masks where nobody can see them: call .eval() or set dropout=0 to record"
+            " gates"
         )
     if layer.proj_size:
         raise RuntimeError(f"the gates of an LSTM with projections cannot be recorded, got proj_size={layer.proj_size}")

@@ -157,7 +157,10 @@ def test_tanh_is_accurate_near_zero_and_far_out(cell: str) -> None:
         B = x.shape[1]
         state = torch.zeros(B, 1, dtype=dtype)
         if cell == "gru":  # z = 0 (far to the left), n = tanh(x)
-            weight, bias = torch.tensor([[0.0], [0.0], [1.0]], dtype=dtype), torch.tensor([0.0, -80.0, 0.0], dtype=dtype)
+            weight, bias = (
+                torch.tensor([[0.0], [0.0], [1.0]], dtype=dtype),
+                torch.tensor([0.0, -80.0, 0.0], dtype=dtype),
+            )
             inputs = GruInputs(x, state, weight, torch.zeros(3, 1, dtype=dtype), bias, torch.zeros(3, dtype=dtype))
             found = GRU(inputs, GatedOptions(), "native")[0]
         else:  # i = 1, g = tanh(x): c_n
@@ -230,7 +233,10 @@ def test_any_layout_in_memory(cell: str, backend: str) -> None:
     for given in ([x, *rest], strange):
         leaves = [t.requires_grad_() for t in given]
         output = problem.call(backend, None)(*leaves)
-        grads = [torch.ones(1, 1, 1, dtype=x.dtype).expand_as(output[0]), *(sliced(torch.ones_like(o)) for o in output[1:])]
+        grads = [
+            torch.ones(1, 1, 1, dtype=x.dtype).expand_as(output[0]),
+            *(sliced(torch.ones_like(o)) for o in output[1:]),
+        ]
         results.append([*output, *torch.autograd.grad(output, leaves, grads)])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b)

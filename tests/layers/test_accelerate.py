@@ -1,4 +1,4 @@
-"""goru.accelerate: the layers of a model are replaced in place, with everything that belongs to them, or left with a reason."""
+"""goru.accelerate: layers are replaced in place, with everything that belongs to them, or left with a reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize, parametrizations
+from torch.nn.utils import parametrizations, parametrize
 
 import goru
 
@@ -129,5 +129,5 @@ def test_parametrized_after_acceleration() -> None:
 
 
 def test_a_layer_itself_is_refused() -> None:
-    with pytest.raises(TypeError, match="build goru.LSTM and load its state dict"):
+    with pytest.raises(TypeError, match=r"build goru\.LSTM and load its state dict"):
         goru.accelerate(nn.LSTM(2, 3))

@@ -1,4 +1,4 @@
-"""goru.GRU, goru.LSTM and their cells are torch's: constructor, parameters, results and gradients, in every form of call."""
+"""goru.GRU, goru.LSTM and their cells are torch's: constructor, parameters, results, gradients, forms of call."""
 
 from __future__ import annotations
 
@@ -137,7 +137,9 @@ def test_parameters_names_shapes_and_first_values(kind: str) -> None:
         b = theirs(I, H, **options)
         assert list(a.state_dict()) == list(b.state_dict())
         assert all(map(torch.equal, a.parameters(), b.parameters()))
-        assert [[t.shape for t in group] for group in a.all_weights] == [[t.shape for t in group] for group in b.all_weights]
+        assert [[t.shape for t in group] for group in a.all_weights] == [
+            [t.shape for t in group] for group in b.all_weights
+        ]
         assert repr(a) == repr(b)
         theirs(I, H, **options).load_state_dict(a.state_dict())
     for name in inspect.signature(ours).parameters:
@@ -148,7 +150,7 @@ def test_parameters_names_shapes_and_first_values(kind: str) -> None:
 @both
 def test_positional_arguments_come_in_torchs_order(kind: str) -> None:
     extra = (0,) if kind == "LSTM" else ()
-    ours, theirs = (cls(I, H, 2, False, True, 0.5, True, *extra, "cpu", F64) for cls in PAIRS[kind])
+    ours, theirs = (cls(I, H, 2, False, True, 0.5, True, *extra, dtype=F64) for cls in PAIRS[kind])
     for name in ("num_layers", "bias", "batch_first", "dropout", "bidirectional"):
         assert getattr(ours, name) == getattr(theirs, name)
     assert ours.weight_ih_l0.dtype == F64

@@ -48,9 +48,7 @@ class GatedUnit:
     def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
         return (dtype, dtype) if self.name == "LSTM" else (dtype,)
 
-    def inputs(
-        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None
-    ) -> GruInputs | LstmInputs:
+    def inputs(self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None) -> GruInputs | LstmInputs:
         """The arguments of the recurrence."""
         weights = parameters["weight_ih"], parameters["weight_hh"], parameters.get("bias_ih"), parameters.get("bias_hh")
         return (LstmInputs if self.name == "LSTM" else GruInputs)(x, *state, *weights, lengths)
@@ -90,10 +88,10 @@ class GRU(RecurrentLayer):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
         *,
         backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         super().__init__(
@@ -136,10 +134,10 @@ class LSTM(RecurrentLayer):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
         *,
         backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         if proj_size != 0:

@@ -345,6 +345,7 @@ class RecurrentCell(nn.Module):
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.backend = None if backend is None else backends.check_name(backend, "backend")
+        self._states = len(unit.state_dtypes(torch.float32))
         shapes = unit.shapes(input_size)
         self._names = tuple(shapes)
         for name, shape in shapes.items():
@@ -378,9 +379,13 @@ class RecurrentCell(nn.Module):
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
-        if hx is not None and self._stepper is not None and not torch.is_grad_enabled():
-            if not torch.compiler.is_compiling() and (new := self._step(input, hx)) is not None:
-                return new
+        if (
+            hx is not None
+            and self._stepper is not None
+            and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+            and (new := self._step(input, hx)) is not None
+        ):
+            return new
         name = type(self).__name__
         if input.dim() not in (1, 2):
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
@@ -416,11 +421,12 @@ class RecurrentCell(nn.Module):
     def _step(self, input: Tensor, hx: Any) -> Any:
         """The next state without gradients, the short way; None where the ordinary one has to be taken."""
         own = self._parameters
-        if not all([name in own for name in self._names]):  # one is computed: torch.nn.utils.parametrize
-            return None
+        for name in self._names:
+            if name not in own:  # it is computed: torch.nn.utils.parametrize
+                return None
         assert self._stepper is not None
         state = hx if isinstance(hx, tuple) else (hx,)
-        if len(state) != len(self.unit.state_dtypes(torch.float32)) or not all([isinstance(h, Tensor) for h in state]):
+        if len(state) != self._states:
             return None
         effective = self._effective(own)  # type: ignore[arg-type]
         parameters = tuple([effective.get(name) for name in self.step_parameters])

@@ -1,9 +1,9 @@
 """The recurrences of torch.nn.GRU and torch.nn.LSTM: their arguments, and their kernels on each backend.
 
-    GRU   r = sigmoid(W_r x + b_r + R_r h' + c_r)    z alike    n = tanh(W_n x + b_n + r (R_n h' + c_n))
-          h = (1 - z) n + z h'
-    LSTM  i, f, o = sigmoid(W x + b + R h' + c)    g = tanh(W_g x + b_g + R_g h' + c_g)
-          c = f c' + i g    h = o tanh(c)
+GRU   r = sigmoid(W_r x + b_r + R_r h' + c_r)    z alike    n = tanh(W_n x + b_n + r (R_n h' + c_n))
+      h = (1 - z) n + z h'
+LSTM  i, f, o = sigmoid(W x + b + R h' + c)    g = tanh(W_g x + b_g + R_g h' + c_g)
+      c = f c' + i g    h = o tanh(c)
 """
 
 from __future__ import annotations

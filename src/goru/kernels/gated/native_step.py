@@ -14,7 +14,9 @@ from ..native.structures import structure
 from .arguments import GatedOptions, GruInputs, LstmInputs
 from .native import GatedCall, GatedForward
 
-GatedStream = structure("GatedStream", (GatedForward, "forward"), (c_int64, "bias_bytes"), (c_void_p, "bias_ih bias_hh"))
+GatedStream = structure(
+    "GatedStream", (GatedForward, "forward"), (c_int64, "bias_bytes"), (c_void_p, "bias_ih bias_hh")
+)
 library.declare(
     c_int,
     goru_gated_step=[c_int, c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64],
