@@ -145,7 +145,7 @@ def test_metrics_shorter_than_the_checkpoint(stopped: Path, tmp_path: Path) -> N
 
 
 def test_what_a_kill_leaves_is_cleared(stopped: Path, tmp_path: Path) -> None:
-    (stopped / ".checkpoint.safetensors.tmp").write_bytes(b"half a checkpoint")
+    (stopped / ".checkpoint.safetensors.0123abcd.tmp").write_bytes(b"half a checkpoint")
     with (stopped / "metrics.jsonl").open("a") as file:
         file.write('{"step": 15, "loss": 9.9}\n{"step": 20, "lo')
     assert runs.read_metrics(stopped)[-1]["loss"] == 9.9  # readers leave out the half line
@@ -183,3 +183,30 @@ def test_a_finished_run_of_other_settings_is_not_taken_for_this_one(tmp_path: Pa
     assert job.state == "failed"
     assert "holds another configuration (optimizer.lr" in job.message
     assert "0.5 here); choose another --variant or --runs." in job.message
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_a_planted_link_is_not_followed(name: str, tmp_path: Path) -> None:
+    """A run directory of a stranger: a link in place of a file that is opened for writing."""
+    treasure = tmp_path / "treasure"
+    treasure.write_text("mine")
+    directory = CONFIG.directory(tmp_path / "runs")
+    directory.mkdir(parents=True)
+    (directory / name).symlink_to(treasure)
+    with pytest.raises(LabError, match="cannot write to"):
+        train(CONFIG, tmp_path / "runs")
+    assert treasure.read_text() == "mine"
+    (directory / name).unlink()
+    os.mkfifo(directory / name)
+    with pytest.raises(LabError, match="is not a regular file"):
+        train(CONFIG, tmp_path / "runs")
+
+
+def test_a_run_directory_that_is_a_link(tmp_path: Path) -> None:
+    directory = CONFIG.directory(tmp_path / "runs")
+    directory.parent.mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    directory.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LabError, match="is a link: name the folder that it points to"):
+        train(CONFIG, tmp_path / "runs")
+    assert not list((tmp_path / "elsewhere").iterdir())

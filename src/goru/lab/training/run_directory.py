@@ -85,7 +85,7 @@ class RunDirectory:
         """Drop what was logged after the checkpoint, then open for appending."""
         path = self.path / "metrics.jsonl"
         with self._writing():
-            self._metrics = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._metrics = durable.open_for_writing(path, os.O_APPEND)
             found = os.fstat(self._metrics).st_size
             if found < size:
                 raise LabError(
@@ -144,8 +144,8 @@ def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
     """Create or reopen the directory of a configuration and hold its lock."""
     run = RunDirectory(config.directory(runs), config)
     try:
-        run.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(run.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        durable.make_folder(run.path)
+        lock = durable.open_for_writing(run.path / "lock")
     except OSError as error:
         raise run._unwritable(error) from None
     try:
@@ -202,8 +202,7 @@ def _settle(run: RunDirectory) -> None:
     if existing is not None and any((run.path / name).exists() for name in ("checkpoint.safetensors", "result.json")):
         check_same(run.path, existing, run.config)
     try:
-        for leftover in run.path.glob(".*.tmp"):
-            leftover.unlink()
+        durable.clear_abandoned(run.path)
         (run.path / "failure.json").unlink(missing_ok=True)
     except OSError as error:
         raise run._unwritable(error) from None
