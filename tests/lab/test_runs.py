@@ -140,7 +140,7 @@ def test_checkpoint_of_another_configuration(stopped: Path, tmp_path: Path) -> N
 
 def test_metrics_shorter_than_the_checkpoint(stopped: Path, tmp_path: Path) -> None:
     (stopped / "metrics.jsonl").write_text("")
-    with pytest.raises(LabError, match="the checkpoint relies on"):
+    with pytest.raises(LabError, match=r"relies on \d+ bytes of metrics\.jsonl, which has 0; delete it to start"):
         train(CONFIG, tmp_path)
 
 
@@ -210,3 +210,69 @@ def test_a_run_directory_that_is_a_link(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="is a link: name the folder that it points to"):
         train(CONFIG, tmp_path / "runs")
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.fixture
+def saved_twice(tmp_path: Path) -> Path:
+    """A run with checkpoints of steps 12 and 13."""
+    count = iter(range(1, 1000))
+    with pytest.raises(LabError, match="stopped at step 13"):
+        train(CONFIG, tmp_path, checkpoint_seconds=0, stop=lambda: next(count) == 13)
+    return CONFIG.directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (damaged_flip, "is damaged (its checksum does not match)"),
+        (foreign, "was not written by this laboratory"),
+        (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
+    ],
+    ids=["empty", "bit-flip", "foreign", "directory"],
+)
+def test_one_damaged_checkpoint_costs_a_few_steps(saved_twice: Path, tmp_path: Path, damage, why: str) -> None:
+    checkpoint = saved_twice / "checkpoint.safetensors"
+    damage(checkpoint)
+    train(CONFIG, tmp_path, checkpoint_seconds=0)
+    train(CONFIG, tmp_path / "whole")
+    assert outcome(saved_twice) == outcome(CONFIG.directory(tmp_path / "whole"))
+    attempts = json.loads((saved_twice / "environment.json").read_text())["attempts"]
+    assert [attempt["from_step"] for attempt in attempts] == [0, 12]
+    (note,) = attempts[1]["notes"]
+    assert note.startswith(f"checkpoint.safetensors {why}")
+    assert note.endswith("; continued from the one before it")
+    assert (saved_twice / "checkpoint.damaged.safetensors").exists()  # evidence, and never taken for a good one
+
+
+def test_two_damaged_checkpoints(saved_twice: Path, tmp_path: Path) -> None:
+    for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
+        damaged_flip(saved_twice / name)
+    before = {file.name: file.read_bytes() for file in saved_twice.glob("*.safetensors")}
+    with pytest.raises(LabError, match=r"delete it and checkpoint\.previous\.safetensors to start this run"):
+        train(CONFIG, tmp_path)
+    assert {file.name: file.read_bytes() for file in saved_twice.glob("*.safetensors")} == before
+    for name in before:
+        (saved_twice / name).unlink()
+    assert train(CONFIG, tmp_path)["step"] == 40
+
+
+def test_a_kill_between_the_two_renames(saved_twice: Path, tmp_path: Path) -> None:
+    os.replace(saved_twice / "checkpoint.safetensors", saved_twice / "checkpoint.previous.safetensors")
+    with pytest.raises(LabError, match="holds another configuration"):
+        train(override(CONFIG, {"optimizer.lr": 0.5}), tmp_path)
+    assert train(CONFIG, tmp_path)["step"] == 40
+    train(CONFIG, tmp_path / "whole")
+    assert outcome(saved_twice) == outcome(CONFIG.directory(tmp_path / "whole"))
+
+
+def test_a_kill_that_cost_the_end_of_the_metrics(saved_twice: Path, tmp_path: Path) -> None:
+    """Power loss: the checkpoint is there, the last line of metrics.jsonl is not."""
+    content = (saved_twice / "metrics.jsonl").read_bytes()
+    count = iter(range(1, 1000))
+    with pytest.raises(LabError, match="stopped at step 15"):
+        train(CONFIG, tmp_path, checkpoint_seconds=0, stop=lambda: next(count) == 2)
+    (saved_twice / "metrics.jsonl").write_bytes(content)
+    train(CONFIG, tmp_path)
+    train(CONFIG, tmp_path / "whole")
+    assert outcome(saved_twice) == outcome(CONFIG.directory(tmp_path / "whole"))

@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 
-from goru.lab.training.config import RunConfig
-from goru.lab.training.run_directory import read_json
+from goru.lab.training.run_directory import RunDirectory, read_json
 
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
-def describe(path: Path, config: RunConfig, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
+def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
     """The content of environment.json: this attempt, and when the earlier ones began."""
-    earlier = (read_json(path / "environment.json") or {}).get("attempts", [])
+    earlier = (read_json(run.path / "environment.json") or {}).get("attempts", [])
     this = {
         "start_time": time.time(),
         "from_step": step,
@@ -28,12 +27,14 @@ def describe(path: Path, config: RunConfig, engine: str, step: int, processes: i
         "engine": engine,
         "processes": processes,
     }
+    if run.notes:
+        this["notes"] = run.notes
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count(),
-        "threads": config.threads,
+        "threads": run.config.threads,
         "engine": engine,
         "host": socket.gethostname(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),

@@ -6,6 +6,7 @@ Importing this module does not import torch, so that looking at runs takes no ti
     environment.json         versions, processor, threads, engine, host, and when the run was started
     metrics.jsonl            one JSON object a line; cut back to the checkpoint when a run resumes
     checkpoint.safetensors   parameters, optimizer, random state; the position is in its header
+    checkpoint.previous...   the one before, for when the last one is damaged (that one becomes checkpoint.damaged...)
     figure.json              what figures need beyond the scores (some tasks)
     result.json              written last: a run with a result is finished
     failure.json             why the last attempt ended, until the next one starts
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SECONDS = 30.0
 """Seconds between checkpoints."""
+CHECKPOINT = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+DAMAGED = "checkpoint.damaged.safetensors"
 LOCK_PATIENCE = 0.5
 """Seconds to wait for a lock: `is_alive` holds it for an instant."""
 
@@ -53,6 +57,8 @@ class RunDirectory:
         self._metrics = -1
         self.metrics_bytes = 0
         self.checkpoint_step: int | None = None
+        self.notes: list[str] = []
+        """What is worth knowing about this attempt, for environment.json."""
 
     # Reading what an earlier attempt left
 
@@ -61,23 +67,47 @@ class RunDirectory:
         return read_json(self.path / "result.json")
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """Tensors and position of the last checkpoint; None when there is none yet."""
+        """Tensors and position of the last checkpoint; None when there is none yet.
+
+        Where the last one cannot be used and the one before can, that is taken.
+        """
         from goru.lab.training import checkpoints
 
-        path = self.path / "checkpoint.safetensors"
-        if not path.exists():
-            return None
+        damage: list[str] = []
+        for name in (CHECKPOINT, PREVIOUS):
+            if not (self.path / name).exists():
+                continue
+            try:
+                tensors, position = checkpoints.read(self.path / name, self.config.digest())
+                self._check_metrics(position["metrics_bytes"])
+            except checkpoints.UnusableError as error:
+                damage.append(str(error))
+                continue
+            if damage:
+                with self._writing():
+                    os.replace(self.path / CHECKPOINT, self.path / DAMAGED)  # so that it never becomes the previous one
+                self.notes.append(f"{CHECKPOINT} {damage[0]}; continued from the one before it")
+            self.checkpoint_step = position["step"]
+            return tensors, position
+        if damage:
+            raise self.unusable_checkpoint(damage[0])
+        return None
+
+    def _check_metrics(self, size: int) -> None:
+        from goru.lab.training.checkpoints import UnusableError
+
         try:
-            tensors, position = checkpoints.read(path, self.config.digest())
-        except checkpoints.UnusableError as error:
-            raise self.unusable_checkpoint(str(error)) from None
-        self.checkpoint_step = position["step"]
-        return tensors, position
+            found = (self.path / "metrics.jsonl").stat().st_size
+        except OSError:
+            found = 0
+        if found < size:
+            raise UnusableError(f"relies on {size} bytes of metrics.jsonl, which has {found}")
 
     def unusable_checkpoint(self, why: str) -> UnusableCheckpointError:
         """The error for a checkpoint that cannot be used; `why` completes the sentence."""
-        path = self.path / "checkpoint.safetensors"
-        return UnusableCheckpointError(f"{path} {why}; delete it to start this run from the beginning.")
+        found = [self.path / name for name in (CHECKPOINT, PREVIOUS) if (self.path / name).exists()]
+        delete = "delete it" if len(found) == 1 else f"delete it and {PREVIOUS}"
+        return UnusableCheckpointError(f"{found[0]} {why}; {delete} to start this run from the beginning.")
 
     # Writing
 
@@ -86,12 +116,6 @@ class RunDirectory:
         path = self.path / "metrics.jsonl"
         with self._writing():
             self._metrics = durable.open_for_writing(path, os.O_APPEND)
-            found = os.fstat(self._metrics).st_size
-            if found < size:
-                raise LabError(
-                    f"{path} has {found} bytes but the checkpoint relies on {size}; "
-                    f"delete checkpoint.safetensors beside it to start this run from the beginning."
-                )
             os.ftruncate(self._metrics, size)
         self.metrics_bytes = size
 
@@ -103,13 +127,13 @@ class RunDirectory:
         self.metrics_bytes += len(line)
 
     def save_checkpoint(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
-        """Replace the checkpoint; the old one stays if this fails at any point."""
+        """Write a checkpoint; the last one becomes the previous one. A failure at any point leaves a good one."""
         from goru.lab.training import checkpoints
 
         content = checkpoints.encode(tensors, position, self.config.digest())
         with self._writing():
             os.fsync(self._metrics)  # the checkpoint relies on these bytes
-            durable.replace(self.path / "checkpoint.safetensors", content)
+            durable.replace(self.path / CHECKPOINT, content, previous=self.path / PREVIOUS)
         self.checkpoint_step = position["step"]
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
@@ -193,13 +217,18 @@ def check_siblings(config: RunConfig, runs: Path) -> None:
             raise UsageError(f"{file.parent} has other settings ({different}): choose another --variant.")
 
 
+def has_begun(path: Path) -> bool:
+    """Whether a run directory holds work: a checkpoint or a result."""
+    return any((path / name).exists() for name in (CHECKPOINT, PREVIOUS, "result.json"))
+
+
 def _settle(run: RunDirectory) -> None:
     """Make sure that the directory belongs to this configuration, and remove the temporary files of earlier attempts.
 
     A directory without checkpoint and result is free for another configuration.
     """
     existing = read_config(run.path)
-    if existing is not None and any((run.path / name).exists() for name in ("checkpoint.safetensors", "result.json")):
+    if existing is not None and has_begun(run.path):
         check_same(run.path, existing, run.config)
     try:
         durable.clear_abandoned(run.path)
