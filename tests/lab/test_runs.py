@@ -227,7 +227,7 @@ def saved_twice(tmp_path: Path) -> Path:
         (lambda path: path.write_bytes(b""), "cannot be read"),
         (damaged_flip, "is damaged (its checksum does not match)"),
         (foreign, "was not written by this laboratory"),
-        (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
+        (lambda path: (path.unlink(), path.mkdir()), "is not a regular file"),
     ],
     ids=["empty", "bit-flip", "foreign", "directory"],
 )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from goru.lab import paper
-from goru.lab.errors import LabError
+from goru.lab.errors import LabError, printable
 from goru.lab.training import run_directory as runs
 from goru.lab.training.config import RunConfig
 
@@ -226,7 +226,7 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
         models = {name: group.models[name] for name in names}
         group.models.clear()
         group.models.update(models)
-    return ordered, problems
+    return ordered, [printable(problem) for problem in problems]
 
 
 def group_variant(config: RunConfig) -> str:

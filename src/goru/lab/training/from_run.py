@@ -25,6 +25,8 @@ def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
     try:
         tensors, position, lines = _first_steps(earlier, config)
         environment = read_json(earlier / "environment.json") or {}
+        if not isinstance(environment, dict):
+            raise LabError("its environment.json is not an object.")
     except LabError as error:
         raise LabError(f"cannot continue from {earlier}: {error}") from None
     with hold(config, runs) as run:

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goru.lab import durable, locks
+from goru.lab import durable, locks, untrusted
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, as_on, differences, from_json
 
@@ -41,6 +41,7 @@ CHECKPOINT_SECONDS = 30.0
 CHECKPOINT = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
 DAMAGED = "checkpoint.damaged.safetensors"
+CONFIG_LIMIT = 2**20
 LOCK_PATIENCE = 0.5
 """Seconds to wait for a lock: `is_alive` holds it for an instant."""
 
@@ -245,35 +246,29 @@ def _settle(run: RunDirectory) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object written by a run; None when the file does not exist."""
     try:
-        return json.loads(path.read_text())
+        return untrusted.read_json(path)
     except FileNotFoundError:
         return None
-    except (ValueError, OSError) as error:
-        raise LabError(f"{path} cannot be read: {error}.") from None
 
 
 def read_config(path: Path) -> RunConfig | None:
     """The configuration of a run directory; None when it has none yet."""
     file = path / "config.json"
     try:
-        return from_json(file.read_text(), str(file))
+        return from_json(untrusted.read_bytes(file, CONFIG_LIMIT), str(file))
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise LabError(f"{file} cannot be read: {error}.") from None
 
 
 def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
     """The logged lines of a run, or of its first bytes; a last line that is still being written is left out."""
     file = path / "metrics.jsonl"
     try:
-        content = file.read_bytes()[:size]
+        content = untrusted.read_bytes(file)[:size]
     except FileNotFoundError:
         return []
-    try:
-        return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
-    except ValueError as error:
-        raise LabError(f"{file} is damaged: {error}.") from None
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    return [untrusted.parse_json(line, f"{file}, line {number},") for number, line in enumerate(lines, 1)]
 
 
 def is_alive(path: Path) -> bool:
