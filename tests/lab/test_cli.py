@@ -98,7 +98,7 @@ def test_mistakes(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
     [
         (["status"], "there are no runs in runs"),
         (["report"], "there are no runs to report on in runs"),
-        (["run", "--config", "nowhere.json"], "cannot read nowhere.json"),
+        (["run", "--config", "nowhere.json"], "there is no file nowhere.json"),
         (["run", "copying", "--seed", "-1"], "seed should be at least 0"),
         (["run", "copying", "--variant", "../x"], "plain folder name"),
     ],

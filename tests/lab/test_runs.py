@@ -140,12 +140,12 @@ def test_checkpoint_of_another_configuration(stopped: Path, tmp_path: Path) -> N
 
 def test_metrics_shorter_than_the_checkpoint(stopped: Path, tmp_path: Path) -> None:
     (stopped / "metrics.jsonl").write_text("")
-    with pytest.raises(LabError, match="the checkpoint relies on"):
+    with pytest.raises(LabError, match=r"relies on \d+ bytes of metrics\.jsonl, which has 0; delete it to start"):
         train(CONFIG, tmp_path)
 
 
 def test_what_a_kill_leaves_is_cleared(stopped: Path, tmp_path: Path) -> None:
-    (stopped / ".checkpoint.safetensors.tmp").write_bytes(b"half a checkpoint")
+    (stopped / ".checkpoint.safetensors.0123abcd.tmp").write_bytes(b"half a checkpoint")
     with (stopped / "metrics.jsonl").open("a") as file:
         file.write('{"step": 15, "loss": 9.9}\n{"step": 20, "lo')
     assert runs.read_metrics(stopped)[-1]["loss"] == 9.9  # readers leave out the half line
@@ -183,3 +183,96 @@ def test_a_finished_run_of_other_settings_is_not_taken_for_this_one(tmp_path: Pa
     assert job.state == "failed"
     assert "holds another configuration (optimizer.lr" in job.message
     assert "0.5 here); choose another --variant or --runs." in job.message
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_a_planted_link_is_not_followed(name: str, tmp_path: Path) -> None:
+    """A run directory of a stranger: a link in place of a file that is opened for writing."""
+    treasure = tmp_path / "treasure"
+    treasure.write_text("mine")
+    directory = CONFIG.directory(tmp_path / "runs")
+    directory.mkdir(parents=True)
+    (directory / name).symlink_to(treasure)
+    with pytest.raises(LabError, match="cannot write to"):
+        train(CONFIG, tmp_path / "runs")
+    assert treasure.read_text() == "mine"
+    (directory / name).unlink()
+    os.mkfifo(directory / name)
+    with pytest.raises(LabError, match="is not a regular file"):
+        train(CONFIG, tmp_path / "runs")
+
+
+def test_a_run_directory_that_is_a_link(tmp_path: Path) -> None:
+    directory = CONFIG.directory(tmp_path / "runs")
+    directory.parent.mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    directory.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LabError, match="is a link: name the folder that it points to"):
+        train(CONFIG, tmp_path / "runs")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.fixture
+def saved_twice(tmp_path: Path) -> Path:
+    """A run with checkpoints of steps 12 and 13."""
+    count = iter(range(1, 1000))
+    with pytest.raises(LabError, match="stopped at step 13"):
+        train(CONFIG, tmp_path, checkpoint_seconds=0, stop=lambda: next(count) == 13)
+    return CONFIG.directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (damaged_flip, "is damaged (its checksum does not match)"),
+        (foreign, "was not written by this laboratory"),
+        (lambda path: (path.unlink(), path.mkdir()), "is not a regular file"),
+    ],
+    ids=["empty", "bit-flip", "foreign", "directory"],
+)
+def test_one_damaged_checkpoint_costs_a_few_steps(saved_twice: Path, tmp_path: Path, damage, why: str) -> None:
+    checkpoint = saved_twice / "checkpoint.safetensors"
+    damage(checkpoint)
+    train(CONFIG, tmp_path, checkpoint_seconds=0)
+    train(CONFIG, tmp_path / "whole")
+    assert outcome(saved_twice) == outcome(CONFIG.directory(tmp_path / "whole"))
+    attempts = json.loads((saved_twice / "environment.json").read_text())["attempts"]
+    assert [attempt["from_step"] for attempt in attempts] == [0, 12]
+    (note,) = attempts[1]["notes"]
+    assert note.startswith(f"checkpoint.safetensors {why}")
+    assert note.endswith("; continued from the one before it")
+    assert (saved_twice / "checkpoint.damaged.safetensors").exists()  # evidence, and never taken for a good one
+
+
+def test_two_damaged_checkpoints(saved_twice: Path, tmp_path: Path) -> None:
+    for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
+        damaged_flip(saved_twice / name)
+    before = {file.name: file.read_bytes() for file in saved_twice.glob("*.safetensors")}
+    with pytest.raises(LabError, match=r"delete it and checkpoint\.previous\.safetensors to start this run"):
+        train(CONFIG, tmp_path)
+    assert {file.name: file.read_bytes() for file in saved_twice.glob("*.safetensors")} == before
+    for name in before:
+        (saved_twice / name).unlink()
+    assert train(CONFIG, tmp_path)["step"] == 40
+
+
+def test_a_kill_between_the_two_renames(saved_twice: Path, tmp_path: Path) -> None:
+    os.replace(saved_twice / "checkpoint.safetensors", saved_twice / "checkpoint.previous.safetensors")
+    with pytest.raises(LabError, match="holds another configuration"):
+        train(override(CONFIG, {"optimizer.lr": 0.5}), tmp_path)
+    assert train(CONFIG, tmp_path)["step"] == 40
+    train(CONFIG, tmp_path / "whole")
+    assert outcome(saved_twice) == outcome(CONFIG.directory(tmp_path / "whole"))
+
+
+def test_a_kill_that_cost_the_end_of_the_metrics(saved_twice: Path, tmp_path: Path) -> None:
+    """Power loss: the checkpoint is there, the last line of metrics.jsonl is not."""
+    content = (saved_twice / "metrics.jsonl").read_bytes()
+    count = iter(range(1, 1000))
+    with pytest.raises(LabError, match="stopped at step 15"):
+        train(CONFIG, tmp_path, checkpoint_seconds=0, stop=lambda: next(count) == 2)
+    (saved_twice / "metrics.jsonl").write_bytes(content)
+    train(CONFIG, tmp_path)
+    train(CONFIG, tmp_path / "whole")
+    assert outcome(saved_twice) == outcome(CONFIG.directory(tmp_path / "whole"))

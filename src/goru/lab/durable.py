@@ -1,35 +1,102 @@
-"""Files that matter: readers see the old one or the new one, whole, also after a crash."""
+"""Files that matter: readers see the old one or the new one, whole, also after a crash.
+
+A new file is written under a temporary name that nobody can guess, created for this writer alone; links are never
+followed. The writer holds a lock on it, so that a temporary file without a lock is one of a process that died.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import secrets
+import stat
 from pathlib import Path
 
+_ATTEMPTS = 100
 
-def replace(path: Path, content: bytes) -> None:
-    """Write under a temporary name, make it durable, then rename: readers see the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
+
+def replace(path: Path, content: bytes, previous: Path | None = None) -> None:
+    """Write under a temporary name, make it durable, then rename. The old file becomes `previous`, if that is given."""
+    clear_abandoned(path.parent, path.name)
+    temporary, descriptor = _create(path)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
-            write_all(descriptor, content)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        write_all(descriptor, content)
+        os.fsync(descriptor)
+        if previous is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(path, previous)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
     finally:
-        os.close(directory)
+        os.close(descriptor)
+    sync_folder(path.parent)
+
+
+def _create(path: Path) -> tuple[Path, int]:
+    """A new temporary file beside `path`, open for writing and locked."""
+    for _ in range(_ATTEMPTS):
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(temporary, flags, 0o666)
+        except FileExistsError:
+            continue
+        with contextlib.suppress(OSError):  # a file system without locks: nothing is ever cleared there
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)  # cleared by another writer before the lock was taken
+    raise FileExistsError(f"no temporary name is free beside {path}")
+
+
+def clear_abandoned(folder: Path, name: str = "*") -> None:
+    """Remove the temporary files of writers that died, of one file or of all files in a folder."""
+    for left in folder.glob(f".{_escaped(name)}.*.tmp"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(left, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _escaped(name: str) -> str:
+    return name if name == "*" else "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder with its parents; OSError when it is there, but as a link or another file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if stat.S_ISLNK(os.lstat(folder).st_mode):
+        raise NotADirectoryError(f"{folder} is a link: name the folder that it points to")
+
+
+def open_for_writing(path: Path, flags: int = 0) -> int:
+    """A descriptor of a file that is created if need be; OSError when it is a link, a pipe or a device."""
+    flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a regular file")
+    return descriptor
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_all(descriptor: int, content: bytes) -> None:
+    """Write everything, in as many calls as it takes."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

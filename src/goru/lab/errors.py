@@ -1,15 +1,37 @@
-"""What can go wrong in ways that a user can mend: one sentence each, no traceback."""
+"""What can go wrong in ways that a user can fix: one sentence each, no traceback."""
 
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 
+def printable(text: str) -> str:
+    """`text` without characters that control a terminal or reorder a line; each is shown by its number.
+
+    >>> printable("red \\x1b[31m and a\\nnew line")
+    'red \\\\x1b[31m and a new line'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\u00a0" else " " if c in "\n\t" or unicodedata.category(c) == "Zs" else _escape(c)
+        for c in text
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 class LabError(Exception):
-    """Said in one sentence, ends the command with exit code 1."""
+    """One sentence; ends the command with exit code 1."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class UsageError(LabError):
@@ -33,6 +55,8 @@ class RunInterruptedError(LabError):
 def nearest(what: str, name: str, known: Iterable[str]) -> str:
     """'there is no experiment "copyng"; did you mean "copying"?'"""
     names = list(known)
+    if len(name) > 60:
+        name = f"{name[:60]}..."
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(names)}."
     return f'there is no {what} "{name}"; {hint}'

@@ -7,7 +7,7 @@ import os
 def held(path: str) -> bool:
     """Whether a process holds the lock of a file; a missing file is not locked."""
     try:
-        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

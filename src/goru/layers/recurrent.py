@@ -8,6 +8,7 @@ errors. Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B bat
 from __future__ import annotations
 
 import numbers
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -105,7 +106,7 @@ class RecurrentLayer(nn.Module):
             warnings.warn(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
                 f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-                stacklevel=3,
+                stacklevel=_frames_of_the_package(),
             )
         _check_floating(dtype)
         self.unit: Unit = unit
@@ -463,6 +464,14 @@ def as_state(hx: Any, unit: Unit) -> State | None:
 def from_state(state: State) -> Any:
     """A state as users get it."""
     return state[0] if len(state) == 1 else state
+
+
+def _frames_of_the_package() -> int:
+    """The stack level of the line outside this package that builds a layer, for a warning raised by the caller."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _check_floating(dtype: torch.dtype | None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from goru.lab.cli.parse import default_runs, parse
+from goru.lab.errors import printable
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def main(argv: list[str], console: Console) -> int:
     options = parse(Options, "record", argv, Options(default_runs()))
     recorded = reporting.record.write(options.runs, options.out, options.readme)
     for problem in recorded.problems:
-        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+        console.print(f"left out: {printable(problem)}", highlight=False, soft_wrap=True)
     kept = f", {recorded.kept} unchanged because only the record has them finished" if recorded.kept else ""
     console.print(f"{recorded.written} runs recorded in {options.out}{kept}", highlight=False, soft_wrap=True)
     return 0

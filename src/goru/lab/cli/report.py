@@ -10,6 +10,7 @@ from rich.table import Table
 
 from goru.lab import paper
 from goru.lab.cli.parse import default_runs, parse
+from goru.lab.errors import printable
 
 
 @dataclass(frozen=True)
@@ -54,5 +55,5 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
         console.print(judged)
         console.print()
     for problem in written.problems:
-        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+        console.print(f"left out: {printable(problem)}", highlight=False, soft_wrap=True)
     console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)

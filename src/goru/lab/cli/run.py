@@ -19,6 +19,7 @@ from goru.lab.cli.parse import default_runs, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
+from goru.lab.untrusted import read_bytes
 
 if TYPE_CHECKING:
     from goru.lab.training.distributed import Group
@@ -151,9 +152,9 @@ def base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
         if len(chosen) > 1 or quick:
             raise UsageError("--config names a complete configuration: no experiment, --model or --quick beside it.")
         try:
-            return from_json(Path(chosen["--config"]).read_text(), chosen["--config"]), rest + own_name
-        except (OSError, UnicodeDecodeError) as error:
-            raise LabError(f"cannot read {chosen['--config']}: {error}.") from None
+            return from_json(read_bytes(Path(chosen["--config"])), chosen["--config"]), rest + own_name
+        except FileNotFoundError:
+            raise LabError(f"there is no file {chosen['--config']}.") from None
     if "experiment" not in chosen:
         if "--help" in rest or "-h" in rest:
             first = next(iter(paper.EXPERIMENTS.values()))

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from goru.lab.cli.parse import default_runs, parse
-from goru.lab.errors import LabError
+from goru.lab.errors import LabError, printable
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def main(argv: list[str], console: Console) -> int:
     rows, problems = [], []
     for path in found:
         try:
-            rows.append((str(path.relative_to(options.runs)), progress.read(path)))
+            rows.append((printable(str(path.relative_to(options.runs))), progress.read(path)))
         except LabError as error:
             problems.append(str(error))
     console.print(runs_table([(name, p.state, p) for name, p in rows], console.width))

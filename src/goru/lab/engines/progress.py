@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from goru.lab import untrusted
 from goru.lab.errors import LabError
 from goru.lab.training.run_directory import is_alive, read_json
 
@@ -43,10 +45,26 @@ class Progress:
 def read(path: Path) -> Progress:
     """The progress of a run directory; LabError when its files do not have the expected form."""
     try:
-        return _read(path)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return _checked(_read(path))
+    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         raise LabError(f"{path} has files that do not have the expected form ({reason}).") from None
+
+
+def _checked(progress: Progress) -> Progress:
+    """The progress, if every field has its type; TypeError where not."""
+    for field in dataclasses.fields(progress):
+        value = getattr(progress, field.name)
+        if field.name in ("state", "message", "host"):
+            fits = isinstance(value, str)
+        else:
+            fits = value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        if not fits:
+            raise TypeError(f"{field.name} is {value!r:.80}")
+    for name in ("step", "last_step", "seconds", "steps_per_s"):
+        if not 0 <= (getattr(progress, name) or 0) < 1e15:
+            raise ValueError(f"{name} is {getattr(progress, name)}")
+    return progress
 
 
 def _read(path: Path) -> Progress:
@@ -89,16 +107,19 @@ def _read(path: Path) -> Progress:
 
 def _first_and_last_lines(path: Path) -> list[dict]:
     try:
-        with path.open("rb") as file:
-            first = file.readline()
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(len(first), size - _TAIL))
-            tail = file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return []
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise LabError(f"{path} is not a regular file.")
+        first = file.readline(_TAIL)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(len(first), size - _TAIL))
+        tail = file.read(_TAIL)
     whole = tail[: tail.rfind(b"\n") + 1].splitlines()
     if size - _TAIL > len(first):
         whole = whole[1:]  # its beginning is cut off
     if not first.endswith(b"\n"):
         return []
-    return [json.loads(line) for line in (first, *whole)]
+    return [untrusted.parse_json(line, str(path)) for line in (first, *whole)]

@@ -160,7 +160,7 @@ def _mark(runs: Path) -> Iterator[Path]:
             with contextlib.suppress(OSError), left.open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 left.unlink()
-        held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise LabError(f"cannot write to {runs}: {error.strerror or error}.") from None

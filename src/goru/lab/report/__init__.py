@@ -39,7 +39,7 @@ def write(runs: Path, out: Path) -> Written:
     everything = [*about_experiments, tables.claims(verdicts), *([cost] if cost else [])]
     html = page.render(made, verdicts, cost, problems)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(out)
         for section in made:
             for variant in section.variants:
                 for figure in variant.figures:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from goru.lab import paper
-from goru.lab.errors import LabError
+from goru.lab.errors import LabError, printable
 from goru.lab.paper.outcomes import Group, Record
 from goru.lab.training import run_directory as runs
 
@@ -36,7 +36,7 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
             group = groups.setdefault((one.name, variant), Group(one, variant))
             group.models.setdefault(c.model, []).append(record)
     ordered = [_in_order(groups[key]) for key in sorted(groups, key=_order)]
-    return ordered, problems
+    return ordered, [printable(problem) for problem in problems]
 
 
 def _order(key: tuple[str, str]) -> tuple[int, bool, bool, str]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import math
+import os
+import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +17,35 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from goru.lab.errors import LabError
+from goru.lab.untrusted import parse_json
+
 FORMAT = "goru.lab.checkpoint/1"
 
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors and position."""
+
+
+COUNTS = ("step", "metrics_bytes", "loss_count", "best_step", "waited")
+"""Fields of a position that are whole numbers."""
+
+
+@dataclass
+class Position:
+    """The progress of a run; stored in the checkpoint's header."""
+
+    step: int = 0
+    seconds: float = 0.0
+    """Working time of all attempts up to their last checkpoints."""
+    metrics_bytes: int = 0
+    """Length of metrics.jsonl at the checkpoint."""
+    loss_sum: float = 0.0
+    """Training losses since the last logged line."""
+    loss_count: int = 0
+    best_score: float | None = None
+    best_step: int = 0
+    waited: int = 0
+    """Evaluations since the best one."""
 
 
 class UnusableError(Exception):
@@ -32,6 +62,8 @@ def encode(tensors: dict[str, Tensor], position: dict[str, Any], config: str) ->
 def read(path: Path, config: str) -> Checkpoint:
     """The checkpoint in a file, verified; UnusableError says what is wrong with it."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UnusableError("is not a regular file")
         with safe_open(str(path), framework="pt") as file:
             header = file.metadata() or {}
             # Copies: what safetensors returns may be a view of the file itself.
@@ -45,7 +77,26 @@ def read(path: Path, config: str) -> Checkpoint:
     position = header.get("position", "")
     if header.get("digest") != _digest(tensors, position):
         raise UnusableError("is damaged (its checksum does not match)")
-    return tensors, json.loads(position)
+    return tensors, _position(position)
+
+
+def _position(text: str) -> dict[str, Any]:
+    """The position, if it can be one: the checksum only shows that nothing changed by accident."""
+    try:
+        position = parse_json(text, "its position")
+        expected = {field.name: field for field in dataclasses.fields(Position)}
+        if not isinstance(position, dict) or position.keys() != expected.keys():
+            raise ValueError("other fields")
+        for name, value in position.items():
+            if value is None and name == "best_score":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int if name in COUNTS else (int, float)):
+                raise ValueError(f"{name} is {value!r:.40}")
+            if not math.isfinite(value) or (value < 0 and name != "best_score" and name != "loss_sum"):
+                raise ValueError(f"{name} is {value!r:.40}")
+    except (LabError, ValueError) as error:
+        raise UnusableError(f"has a position that cannot be ({error})") from None
+    return position
 
 
 def _digest(tensors: dict[str, Tensor], position: str) -> str:

@@ -15,6 +15,7 @@ import tyro
 from goru.lab.cells import CELLS, LayerConfig
 from goru.lab.errors import LabError, nearest
 from goru.lab.tasks.task import Task
+from goru.lab.untrusted import parse_json
 
 LATER_FIELDS = {"optimizer.schedule": "constant", "layer.memory": None}
 """Fields that are missing in the files of older runs, and the value that describes what those runs did."""
@@ -98,7 +99,7 @@ class RunConfig:
         return hashlib.sha256(_json(data).encode()).hexdigest()
 
 
-def from_json(text: str, source: str) -> RunConfig:
+def from_json(text: str | bytes, source: str) -> RunConfig:
     """The configuration written by `to_json`; a wrong field is an error that names `source`.
 
     >>> from goru.lab.paper import experiment
@@ -106,10 +107,7 @@ def from_json(text: str, source: str) -> RunConfig:
     >>> from_json(config.to_json(), "here") == config
     True
     """
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise LabError(f"{source} is not valid JSON: {error}") from None
+    data = parse_json(text, source)
     if not isinstance(data, dict):
         raise LabError(f"{source} should hold one JSON object, got {type(data).__name__}")
     from goru.lab.paper import EXPERIMENTS  # which are made of configurations

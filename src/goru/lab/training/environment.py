@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from goru.lab.training.config import RunConfig
-from goru.lab.training.run_directory import read_json
+from goru.lab.errors import LabError
+from goru.lab.training.run_directory import RunDirectory, read_json
 
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
-def describe(path: Path, config: RunConfig, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
+def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
     """The content of environment.json: this attempt, and when the earlier ones began."""
-    earlier = (read_json(path / "environment.json") or {}).get("attempts", [])
+    earlier = _earlier_attempts(run)
     this = {
         "start_time": time.time(),
         "from_step": step,
@@ -28,18 +28,35 @@ def describe(path: Path, config: RunConfig, engine: str, step: int, processes: i
         "engine": engine,
         "processes": processes,
     }
+    if run.notes:
+        this["notes"] = run.notes
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count(),
-        "threads": config.threads,
+        "threads": run.config.threads,
         "engine": engine,
         "host": socket.gethostname(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "processes": processes,
         "attempts": [*earlier, this],
     }
+
+
+def _earlier_attempts(run: RunDirectory) -> list[Any]:
+    """The attempts that environment.json lists; a damaged file is no reason not to continue."""
+    try:
+        found = read_json(run.path / "environment.json")
+        if found is None:
+            return []
+        if not isinstance(found, dict) or not isinstance(found.get("attempts"), list):
+            raise LabError("it does not list attempts")
+    except LabError as error:
+        reason = str(error).rstrip(".")
+        run.notes.append(f"environment.json could not be used ({reason}); earlier attempts are not listed")
+        return []
+    return found["attempts"]
 
 
 def processor() -> str:

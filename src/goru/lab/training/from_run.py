@@ -10,7 +10,7 @@ from torch import Tensor
 
 from goru.lab.errors import LabError
 from goru.lab.training.config import RunConfig, differences
-from goru.lab.training.run_directory import RunDirectory, hold, read_config, read_json, read_metrics
+from goru.lab.training.run_directory import RunDirectory, has_begun, hold, read_config, read_json, read_metrics
 from goru.lab.training.state import planned_steps
 
 
@@ -20,11 +20,13 @@ def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
     The run ends with the same bits as a run that did all steps itself. So only the number of steps or epochs may
     differ, and no step may have depended on that number. A run that has already begun is not changed.
     """
-    if any((config.directory(runs) / name).exists() for name in ("checkpoint.safetensors", "result.json")):
+    if has_begun(config.directory(runs)):
         return
     try:
         tensors, position, lines = _first_steps(earlier, config)
         environment = read_json(earlier / "environment.json") or {}
+        if not isinstance(environment, dict):
+            raise LabError("its environment.json is not an object.")
     except LabError as error:
         raise LabError(f"cannot continue from {earlier}: {error}") from None
     with hold(config, runs) as run:

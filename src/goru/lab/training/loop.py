@@ -59,7 +59,7 @@ def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engin
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise run.unusable_checkpoint(f"does not fit this network ({error})") from None
     run.cut_metrics(training.position.metrics_bytes)
-    described = environment.describe(run.path, training.config, engine, training.position.step, processes)
+    described = environment.describe(run, engine, training.position.step, processes)
     run.write_json("environment.json", described)
 
 

@@ -6,6 +6,7 @@ Importing this module does not import torch, so that looking at runs takes no ti
     environment.json         versions, processor, threads, engine, host, and when the run was started
     metrics.jsonl            one JSON object a line; cut back to the checkpoint when a run resumes
     checkpoint.safetensors   parameters, optimizer, random state; the position is in its header
+    checkpoint.previous...   the one before, for when the last one is damaged (that one becomes checkpoint.damaged...)
     figure.json              what figures need beyond the scores (some tasks)
     result.json              written last: a run with a result is finished
     failure.json             why the last attempt ended, until the next one starts
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goru.lab import durable, locks
+from goru.lab import durable, locks, untrusted
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, as_on, differences, from_json
 
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SECONDS = 30.0
 """Seconds between checkpoints."""
+CHECKPOINT = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+DAMAGED = "checkpoint.damaged.safetensors"
+CONFIG_LIMIT = 2**20
 LOCK_PATIENCE = 0.5
 """Seconds to wait for a lock: `is_alive` holds it for an instant."""
 
@@ -53,6 +58,8 @@ class RunDirectory:
         self._metrics = -1
         self.metrics_bytes = 0
         self.checkpoint_step: int | None = None
+        self.notes: list[str] = []
+        """What is worth knowing about this attempt, for environment.json."""
 
     # Reading what an earlier attempt left
 
@@ -61,23 +68,47 @@ class RunDirectory:
         return read_json(self.path / "result.json")
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """Tensors and position of the last checkpoint; None when there is none yet."""
+        """Tensors and position of the last checkpoint; None when there is none yet.
+
+        Where the last one cannot be used and the one before can, that is taken.
+        """
         from goru.lab.training import checkpoints
 
-        path = self.path / "checkpoint.safetensors"
-        if not path.exists():
-            return None
+        damage: list[str] = []
+        for name in (CHECKPOINT, PREVIOUS):
+            if not (self.path / name).exists():
+                continue
+            try:
+                tensors, position = checkpoints.read(self.path / name, self.config.digest())
+                self._check_metrics(position["metrics_bytes"])
+            except checkpoints.UnusableError as error:
+                damage.append(str(error))
+                continue
+            if damage:
+                with self._writing():
+                    os.replace(self.path / CHECKPOINT, self.path / DAMAGED)  # so that it never becomes the previous one
+                self.notes.append(f"{CHECKPOINT} {damage[0]}; continued from the one before it")
+            self.checkpoint_step = position["step"]
+            return tensors, position
+        if damage:
+            raise self.unusable_checkpoint(damage[0])
+        return None
+
+    def _check_metrics(self, size: int) -> None:
+        from goru.lab.training.checkpoints import UnusableError
+
         try:
-            tensors, position = checkpoints.read(path, self.config.digest())
-        except checkpoints.UnusableError as error:
-            raise self.unusable_checkpoint(str(error)) from None
-        self.checkpoint_step = position["step"]
-        return tensors, position
+            found = (self.path / "metrics.jsonl").stat().st_size
+        except OSError:
+            found = 0
+        if found < size:
+            raise UnusableError(f"relies on {size} bytes of metrics.jsonl, which has {found}")
 
     def unusable_checkpoint(self, why: str) -> UnusableCheckpointError:
         """The error for a checkpoint that cannot be used; `why` completes the sentence."""
-        path = self.path / "checkpoint.safetensors"
-        return UnusableCheckpointError(f"{path} {why}; delete it to start this run from the beginning.")
+        found = [self.path / name for name in (CHECKPOINT, PREVIOUS) if (self.path / name).exists()]
+        delete = "delete it" if len(found) == 1 else f"delete it and {PREVIOUS}"
+        return UnusableCheckpointError(f"{found[0]} {why}; {delete} to start this run from the beginning.")
 
     # Writing
 
@@ -85,13 +116,7 @@ class RunDirectory:
         """Drop what was logged after the checkpoint, then open for appending."""
         path = self.path / "metrics.jsonl"
         with self._writing():
-            self._metrics = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            found = os.fstat(self._metrics).st_size
-            if found < size:
-                raise LabError(
-                    f"{path} has {found} bytes but the checkpoint relies on {size}; "
-                    f"delete checkpoint.safetensors beside it to start this run from the beginning."
-                )
+            self._metrics = durable.open_for_writing(path, os.O_APPEND)
             os.ftruncate(self._metrics, size)
         self.metrics_bytes = size
 
@@ -103,13 +128,13 @@ class RunDirectory:
         self.metrics_bytes += len(line)
 
     def save_checkpoint(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
-        """Replace the checkpoint; the old one stays if this fails at any point."""
+        """Write a checkpoint; the last one becomes the previous one. A failure at any point leaves a good one."""
         from goru.lab.training import checkpoints
 
         content = checkpoints.encode(tensors, position, self.config.digest())
         with self._writing():
             os.fsync(self._metrics)  # the checkpoint relies on these bytes
-            durable.replace(self.path / "checkpoint.safetensors", content)
+            durable.replace(self.path / CHECKPOINT, content, previous=self.path / PREVIOUS)
         self.checkpoint_step = position["step"]
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
@@ -144,8 +169,8 @@ def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
     """Create or reopen the directory of a configuration and hold its lock."""
     run = RunDirectory(config.directory(runs), config)
     try:
-        run.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(run.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        durable.make_folder(run.path)
+        lock = durable.open_for_writing(run.path / "lock")
     except OSError as error:
         raise run._unwritable(error) from None
     try:
@@ -193,17 +218,21 @@ def check_siblings(config: RunConfig, runs: Path) -> None:
             raise UsageError(f"{file.parent} has other settings ({different}): choose another --variant.")
 
 
+def has_begun(path: Path) -> bool:
+    """Whether a run directory holds work: a checkpoint or a result."""
+    return any((path / name).exists() for name in (CHECKPOINT, PREVIOUS, "result.json"))
+
+
 def _settle(run: RunDirectory) -> None:
     """Make sure that the directory belongs to this configuration, and remove the temporary files of earlier attempts.
 
     A directory without checkpoint and result is free for another configuration.
     """
     existing = read_config(run.path)
-    if existing is not None and any((run.path / name).exists() for name in ("checkpoint.safetensors", "result.json")):
+    if existing is not None and has_begun(run.path):
         check_same(run.path, existing, run.config)
     try:
-        for leftover in run.path.glob(".*.tmp"):
-            leftover.unlink()
+        durable.clear_abandoned(run.path)
         (run.path / "failure.json").unlink(missing_ok=True)
     except OSError as error:
         raise run._unwritable(error) from None
@@ -217,35 +246,29 @@ def _settle(run: RunDirectory) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object written by a run; None when the file does not exist."""
     try:
-        return json.loads(path.read_text())
+        return untrusted.read_json(path)
     except FileNotFoundError:
         return None
-    except (ValueError, OSError) as error:
-        raise LabError(f"{path} cannot be read: {error}.") from None
 
 
 def read_config(path: Path) -> RunConfig | None:
     """The configuration of a run directory; None when it has none yet."""
     file = path / "config.json"
     try:
-        return from_json(file.read_text(), str(file))
+        return from_json(untrusted.read_bytes(file, CONFIG_LIMIT), str(file))
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise LabError(f"{file} cannot be read: {error}.") from None
 
 
 def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
     """The logged lines of a run, or of its first bytes; a last line that is still being written is left out."""
     file = path / "metrics.jsonl"
     try:
-        content = file.read_bytes()[:size]
+        content = untrusted.read_bytes(file)[:size]
     except FileNotFoundError:
         return []
-    try:
-        return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
-    except ValueError as error:
-        raise LabError(f"{file} is damaged: {error}.") from None
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    return [untrusted.parse_json(line, f"{file}, line {number},") for number, line in enumerate(lines, 1)]
 
 
 def is_alive(path: Path) -> bool:

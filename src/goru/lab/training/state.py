@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,26 +11,9 @@ from goru.lab.cells import make_layer
 from goru.lab.errors import LabError
 from goru.lab.tasks.task import Problem
 from goru.lab.training.allocator import reuse_memory
+from goru.lab.training.checkpoints import Position
 from goru.lab.training.config import RunConfig
 from goru.lab.training.optimizers import learning_rate, make_optimizer
-
-
-@dataclass
-class Position:
-    """The progress of a run; stored in the checkpoint's header."""
-
-    step: int = 0
-    seconds: float = 0.0
-    """Working time of all attempts up to their last checkpoints."""
-    metrics_bytes: int = 0
-    """Length of metrics.jsonl at the checkpoint."""
-    loss_sum: float = 0.0
-    """Training losses since the last logged line."""
-    loss_count: int = 0
-    best_score: float | None = None
-    best_step: int = 0
-    waited: int = 0
-    """Evaluations since the best one."""
 
 
 class Training:
@@ -166,15 +148,24 @@ class Training:
             kind, _, rest = name.partition("/")
             if kind in groups:
                 groups[kind][rest] = tensor
+        parameters = dict(self.network.named_parameters())
+        for name, tensor in groups["best"].items():
+            if name not in parameters or tensor.shape != parameters[name].shape:
+                raise ValueError(f"best/{name} has another name or shape")
         self.best = {name: tensor.to(self.config.device) for name, tensor in groups["best"].items()}
         carry = [groups["carry"][str(k)].to(self.config.device) for k in range(len(groups["carry"]))]
         self.carry = self.own_carried(carry)
         state: dict[int, dict[str, Tensor]] = {}
+        shapes = [p.shape for p in self.network.parameters()]
         for path, tensor in groups["optimizer"].items():
             number, _, key = path.partition("/")
+            if tensor.dim() and tensor.shape != shapes[int(number)]:
+                raise ValueError(f"optimizer/{path} has another shape")
             state.setdefault(int(number), {})[key] = tensor
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
         torch.set_rng_state(tensors["random/torch"])
+        if position["step"] > self.last_step:
+            raise ValueError(f"it is at step {position['step']}, the last one is {self.last_step}")
         self.position = Position(**position)
 
 

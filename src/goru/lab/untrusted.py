@@ -1,0 +1,71 @@
+"""Reading files that a stranger may have written: regular files only, of a bounded size, JSON of a bounded depth.
+
+Text from such files never reaches a terminal or a page with control characters in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from goru.lab.errors import LabError, printable
+
+SIZE_LIMIT = 64 * 2**20
+"""Bytes; the largest file of a run, the metrics of millions of steps, stays below it."""
+DEPTH_LIMIT = 20
+INTEGER_DIGITS = 18
+"""Longer integers do not fit 64 bits; arithmetic on them and `float` would fail later."""
+
+
+def read_bytes(path: Path, limit: int = SIZE_LIMIT) -> bytes:
+    """The content of a regular file; FileNotFoundError when there is none, LabError when it cannot be trusted."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise LabError(f"{path} is not a regular file.")
+            content = file.read(limit + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise LabError(f"{path} cannot be read: {error.strerror or error}.") from None
+    if len(content) > limit:
+        raise LabError(f"{path} is larger than {limit >> 20} MiB.")
+    return content
+
+
+def parse_json(content: bytes | str, source: str) -> Any:
+    """A JSON value with harmless texts and numbers; LabError names `source`."""
+    try:
+        value = json.loads(content, parse_int=_integer)
+        return _checked(value, DEPTH_LIMIT)
+    except RecursionError:
+        raise LabError(f"{source} is nested too deeply.") from None
+    except ValueError as error:
+        raise LabError(f"{source} is not valid JSON: {error}.") from None
+
+
+def read_json(path: Path, limit: int = SIZE_LIMIT) -> Any:
+    """The JSON value in a file; FileNotFoundError when there is none."""
+    return parse_json(read_bytes(path, limit), str(path))
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > INTEGER_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _checked(value: Any, depth: int) -> Any:
+    if depth < 0:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [_checked(item, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {printable(name): _checked(item, depth - 1) for name, item in value.items()}
+    return value

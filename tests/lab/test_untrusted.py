@@ -1,0 +1,212 @@
+"""Run directories of strangers: whatever their files are, one sentence; other runs are shown, nothing hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from goru.lab.cli import main
+from goru.lab.errors import LabError, printable
+from goru.lab.training import checkpoints
+from goru.lab.training.config import override
+from goru.lab.training.loop import train
+from goru.lab.untrusted import parse_json, read_bytes
+from tests.lab.small import outcome, small
+
+GOOD, BAD = small("parenthesis", "gru", steps=10), small("parenthesis", "goru", steps=10)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for config in (GOOD, BAD):
+        train(config, folder)
+    return folder
+
+
+def replaced(value: Any) -> Callable[[Path], None]:
+    return lambda path: (
+        path.unlink(),
+        path.write_text((value if isinstance(value, str) else json.dumps(value)) + "\n"),
+    )[0]
+
+
+def as_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def with_long_integers(path: Path) -> None:
+    first, newline, rest = path.read_text().partition("\n" if path.suffix == ".jsonl" else "\0")
+    path.write_text(first.replace('"step": 1', '"step": 1' + "0" * 400).replace("0.", "9" * 400) + newline + rest)
+
+
+ATTACKS: dict[str, Callable[[Path], object]] = {
+    "pipe": as_pipe,
+    "folder": as_folder,
+    "device": as_device,
+    "empty": replaced(""),
+    "text": replaced("\x1b]0;title\x07"),
+    "not-utf8": lambda path: path.write_bytes(b"\xff\xfe\x00\n"),
+    "list": replaced([]),
+    "nested": replaced("[" * 100_000),
+    "nested-a-little": replaced("[" * 30 + "]" * 30),
+    "number": replaced("1" * 400),
+    "string": replaced('"a"'),
+    "empty-object": replaced({}),
+    "wrong-types": replaced({name: [[1]] for name in ("step", "final", "gate_share", "noise", "attempts", "seconds")}),
+    "long-integers": with_long_integers,
+}
+FILES = ("config.json", "metrics.jsonl", "result.json", "figure.json", "environment.json")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_bad_runs_stop_neither_status_nor_report(
+    file: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every attack on a file, each as one more seed."""
+    folder = tmp_path / "runs"
+    shutil.copytree(finished, folder)
+    for seed, attack in enumerate(ATTACKS.values(), 1):
+        config = override(BAD, {"seed": seed})
+        shutil.copytree(BAD.directory(finished), config.directory(folder))
+        (config.directory(folder) / "config.json").write_text(config.to_json())
+        attack(config.directory(folder) / file)
+    assert main(["status", "--runs", str(folder)]) == 0
+    assert "parenthesis/small/gru/seed0" in capsys.readouterr().out
+    assert main(["report", "--runs", str(folder)]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert "\x1b" not in output.out
+    left_out = [line for line in output.out.splitlines() if line.startswith("left out: ")]
+    assert len(left_out) >= 9  # what is no JSON, or not a file; an environment may have any form
+    report = (folder / "report" / "report.md").read_text()
+    assert "GRU" in report
+    assert "\x1b" not in report
+
+
+def test_control_characters_of_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LabError):
+        train(small("copying", "gru", {"optimizer.lr": 3e38}), tmp_path)
+    directory = small("copying", "gru").directory(tmp_path)
+    (directory / "failure.json").write_text(json.dumps({"message": "\x1b[2J\r\nall is well\u202e"}))
+    assert main(["status", "--runs", str(tmp_path)]) == 0
+    assert "\\x1b[2J\\r all is well\\u202e" in capsys.readouterr().out
+    assert main(["report", "--runs", str(tmp_path)]) == 0
+    assert "\x1b" not in capsys.readouterr().out + (tmp_path / "report" / "report.md").read_text()
+
+
+def test_control_characters_in_the_name_of_a_folder(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished, tmp_path / "runs")
+    BAD.directory(tmp_path / "runs").parent.rename(tmp_path / "runs" / "parenthesis" / "small" / "\x1b[31m")
+    for command in ("status", "report"):
+        assert main([command, "--runs", str(tmp_path / "runs")]) == 0
+        assert "\x1b" not in capsys.readouterr().out
+    assert "\x1b" not in (tmp_path / "runs" / "report" / "report.md").read_text()
+    assert "\x1b" not in (tmp_path / "runs" / "report" / "index.html").read_text()
+
+
+def test_printable() -> None:
+    assert printable("as it is, ä") == "as it is, ä"
+    assert printable("a\tb\nc\x00\x1b\x7f\x9b\u2028") == "a b c\\x00\\x1b\\x7f\\x9b\\u2028"
+    assert str(LabError("\x1b[31m")) == "\\x1b[31m"
+
+
+def test_limits(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(LabError, match="is larger than"):
+        read_bytes(tmp_path / "a", 4)
+    assert parse_json(str(10**17), "here") == 10**17
+    for text in (str(10**18), f"[{10**300}]"):
+        with pytest.raises(LabError, match=r"here is not valid JSON: an integer of \d+ digits"):
+            parse_json(text, "here")
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    count = iter(range(1, 100))
+    with pytest.raises(LabError, match="stopped at step 7"):
+        train(GOOD, tmp_path, stop=lambda: next(count) == 7)
+    return GOOD.directory(tmp_path)
+
+
+@pytest.mark.parametrize("attack", ["empty", "list", "string", "empty-object", "folder", "pipe", "nested"])
+def test_a_damaged_environment_does_not_stop_a_run(attack: str, stopped: Path, tmp_path: Path) -> None:
+    ATTACKS[attack](stopped / "environment.json")
+    if attack == "folder":  # cannot be replaced by a file
+        with pytest.raises(LabError, match="cannot write to"):
+            train(GOOD, tmp_path)
+        return
+    train(GOOD, tmp_path)
+    train(GOOD, tmp_path / "whole")
+    assert outcome(stopped) == outcome(GOOD.directory(tmp_path / "whole"))
+    (attempt,) = json.loads((stopped / "environment.json").read_text())["attempts"]
+    assert attempt["notes"][0].startswith("environment.json could not be used (")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": "7"}, "step is '7'"),
+        ({"step": -1}, "step is -1"),
+        ({"step": 7.5}, "step is 7.5"),
+        ({"step": True}, "step is True"),
+        ({"step": 11}, "it is at step 11, the last one is 10"),
+        ({"metrics_bytes": -5}, "metrics_bytes is -5"),
+        ({"metrics_bytes": 10**15}, "bytes of metrics.jsonl"),
+        ({"seconds": float("nan")}, "seconds is nan"),
+        ({"best_score": [1]}, r"best_score is \[1\]"),
+        ({"more": 1}, "other fields"),
+    ],
+)
+def test_forged_positions(change: dict[str, Any], message: str, stopped: Path, tmp_path: Path) -> None:
+    """With a checksum that is right."""
+    file = stopped / "checkpoint.safetensors"
+    tensors, position = checkpoints.read(file, GOOD.digest())
+    file.write_bytes(checkpoints.encode(tensors, position | change, GOOD.digest()))
+    with pytest.raises(LabError, match=message) as error:
+        train(GOOD, tmp_path)
+    assert "delete it to start this run from the beginning" in str(error.value)
+
+
+@pytest.mark.parametrize("position", ["", "[]", "{", "[" * 100_000, '"a"'])
+def test_positions_that_are_no_objects(position: str, stopped: Path, tmp_path: Path) -> None:
+    file = stopped / "checkpoint.safetensors"
+    tensors, _ = checkpoints.read(file, GOOD.digest())
+    header = {"format": checkpoints.FORMAT, "config": GOOD.digest(), "position": position}
+    file.write_bytes(checkpoints.save(tensors, header | {"digest": checkpoints._digest(tensors, position)}))
+    with safe_open(str(file), framework="pt") as content:
+        assert content.metadata()["position"] == position
+    with pytest.raises(LabError, match="has a position that cannot be"):
+        train(GOOD, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["optimizer/0/mean_square", "best/head.bias", "parameter/head.bias", "random/torch"])
+def test_forged_tensors(name: str, stopped: Path, tmp_path: Path) -> None:
+    file = stopped / "checkpoint.safetensors"
+    tensors, position = checkpoints.read(file, GOOD.digest())
+    tensors[name] = torch.zeros(3)
+    file.write_bytes(checkpoints.encode(tensors, position, GOOD.digest()))
+    with pytest.raises(LabError, match="does not fit this network"):
+        train(GOOD, tmp_path)
