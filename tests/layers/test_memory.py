@@ -67,8 +67,8 @@ def test_each_layer_and_direction() -> None:
     for name, steps in (("l0", 10), ("l0_reverse", 10), ("l1", 1000), ("l1_reverse", 1000)):
         bias = layer.get_parameter(f"bias_{name}").detach()
         torch.testing.assert_close(bias[:16], torch.full((16,), math.log(2 * steps)))
-        torch.testing.assert_close(bias[16:24], torch.full((8,), -math.log(2 * steps)))
-        assert not bias[24:].any()
+        torch.testing.assert_close(bias[16:28], torch.full((12,), -math.log(2 * steps)))
+        assert not bias[28:].any()
     output, h_n = layer(torch.randn(7, 2, 3))
     assert output.shape == (7, 2, 32)
     assert h_n.shape == (4, 2, 16)

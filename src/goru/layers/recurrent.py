@@ -106,7 +106,7 @@ class RecurrentLayer(nn.Module):
             warnings.warn(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
                 f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-                stacklevel=_frames_of_the_package(),
+                stacklevel=_constructors(self) + 1,
             )
         _check_floating(dtype)
         self.unit: Unit = unit
@@ -466,12 +466,12 @@ def from_state(state: State) -> Any:
     return state[0] if len(state) == 1 else state
 
 
-def _frames_of_the_package() -> int:
-    """The stack level of the line outside this package that builds a layer, for a warning raised by the caller."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
-        frame, level = frame.f_back, level + 1
-    return level
+def _constructors(module: nn.Module) -> int:
+    """How many constructors of this module are running: a warning belongs to the line that called the first of them."""
+    count, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is module:
+        count, frame = count + 1, frame.f_back
+    return count
 
 
 def _check_floating(dtype: torch.dtype | None) -> None:

@@ -43,7 +43,7 @@ def _published(b_h: float) -> Start:
 # By the name that `init` takes. The June 2017 version goes with mesh="tunable", capacity=2.
 STARTS: dict[str, Start] = {"published": _published(0.01), "june2017": _published(2.0)}
 
-OPEN_SHARE = 0.5
+OPEN_SHARE = 0.75
 """Share of the units that rotate with open gates; the others rest near the identity."""
 USUAL_INPUTS = 10
 """Bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller ones."""
@@ -52,8 +52,8 @@ USUAL_INPUTS = 10
 def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float) -> None:
     """Start so that a state lasts for about `memory` steps.
 
-    The first half of the units *rotates*: both gates let everything through, and U turns the state at random. It
-    carries what came in, each step moved on, as an EURNN does. The second half *rests*: U is close to the identity
+    The first three quarters of the units *rotate*: both gates let everything through, and U turns the state at random.
+    They carry what came in, each step moved on, as an EURNN does. The others *rest*: U is close to the identity
     there, so the state stays where it is whatever the update gate does, and the gate sees the input from the start.
     """
     H = unit.mesh.size
