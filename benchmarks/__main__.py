@@ -3,8 +3,8 @@
 `python -m benchmarks --record` keeps it as benchmarks/speed.json, from which the README has its numbers.
 
 Times are medians of interleaved rounds in one run, in milliseconds; roofline.py explains the share of the roofline,
-which comes from the rates of `sgemm` and `copy` in the same run. The tables are not printed when a kernel disagrees with
-the reference.
+which comes from the rates of `sgemm` and `copy` in the same run. The tables are not printed when a kernel disagrees
+with the reference.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ def _scale(rows: Rows) -> str:
     told = ", ".join(f"{name} {min(values):.2f} to {max(values):.2f}" for name, values in shares.items())
     return (
         "Share of the roofline (the step's arithmetic at the\n"
-        f"rate of a large sgemm, or its bytes at the rate of memory, measured in the same run) that is reached: {told}.\n"
+        "rate of a large sgemm, or its bytes at the rate of memory, measured in the same run) that is reached:\n"
+        f"{told}.\n"
     )
 
 
