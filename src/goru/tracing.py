@@ -16,23 +16,28 @@ T = TypeVar("T")
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
 _tracing = getattr(torch._C, "_is_tracing", None)
+_PLAIN = (Tensor, torch.nn.Parameter)
 _INSTEAD = "build the layer with backend='reference' or use goru.use_backend('reference')"
 
 
 def untraced(*tensors: Tensor | None) -> bool:
     """Whether a call may bypass torch's dispatcher: plain tensors, and no compiler, tracer, mode, transform or autocast
     that has to see it. False where this torch cannot tell."""
-    return (
-        _modes is not None
-        and _transforms is not None
-        and _tracing is not None
-        and not torch.compiler.is_compiling()
-        and _modes() == 0
-        and not _transforms()
-        and not torch.is_autocast_enabled("cpu")
-        and not _tracing()
-        and all(t is None or (type(t) in (Tensor, torch.nn.Parameter) and t.device.type == "cpu") for t in tensors)
-    )
+    if (
+        _modes is None
+        or _transforms is None
+        or _tracing is None
+        or torch.compiler.is_compiling()
+        or _modes() != 0
+        or _transforms()
+        or torch.is_autocast_enabled("cpu")
+        or _tracing()
+    ):
+        return False
+    for tensor in tensors:  # noqa: SIM110 (a generator costs as much as a good part of a single step)
+        if tensor is not None and not (type(tensor) in _PLAIN and tensor.is_cpu):
+            return False
+    return True
 
 
 def cached_constants(make: Callable[..., T]) -> Callable[..., T]:

@@ -69,14 +69,22 @@ class Problem:
         return difference(self.call("reference", lengths), same_without_saving, arguments, given)
 
 
-SHAPES = [(1, 1, 1, 1), (1, 1, 3, 5), (2, 1, 3, 8), (9, 5, 3, 19), (5, 9, 10, 33), (3, 3, 17, 7), (6, 17, 4, 64)]
+SHAPES: list[tuple[int, int, int, int]] = [
+    (1, 1, 1, 1),
+    (1, 1, 3, 5),
+    (2, 1, 3, 8),
+    (9, 5, 3, 19),
+    (5, 9, 10, 33),
+    (3, 3, 17, 7),
+    (6, 17, 4, 64),
+]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("cell", RECURRENCES)
-def test_results_and_gradients(cell: str, shape: tuple[int, ...], dtype: torch.dtype, backend: str) -> None:
+def test_results_and_gradients(cell: str, shape: tuple[int, int, int, int], dtype: torch.dtype, backend: str) -> None:
     for ragged in (False, True):
         for reverse in (False, True):
             for bias in (False, True):
@@ -208,7 +216,7 @@ def test_bits_do_not_depend_on_threads(cell: str) -> None:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             results = problem.call("native", lengths)(*arguments)
-            found.append([*results, *torch.autograd.grad(sum(r.sum() for r in results), wanted)])
+            found.append([*results, *torch.autograd.grad([r.sum() for r in results], wanted)])
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:

@@ -45,8 +45,7 @@ def long_way(cell: Any, x: Tensor, h: Tensor) -> Tensor:
 
 def prepared(cell: Any) -> bool:
     """Whether the native backend has prepared something for single steps of this cell."""
-    steps = cell._stepper.prepared.get("native")
-    return steps is not None and steps.prepared is not None
+    return any(steps is not None and steps.prepared is not None for steps in cell._stepper.prepared.values())
 
 
 @torch.no_grad()

@@ -140,7 +140,7 @@ def check_name(name: str, where: str) -> str:
 def choose(argument: str | None, device: torch.device, dtype: torch.dtype, recurrence: str | None = None) -> Choice:
     """The backend for a layer whose constructor was given `argument`, on this device and with this dtype."""
     if argument is None:
-        wanted, source = _preference()
+        wanted, source = preference()
     else:
         wanted, source = check_name(argument, "backend"), f"backend={argument!r} was given to the layer"
     if wanted != "auto":
@@ -170,7 +170,7 @@ def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @constant_when_compiled
-def _preference() -> tuple[str, str]:
+def preference() -> tuple[str, str]:
     """What the context or the environment requests, and which of them does."""
     if (context := _in_context.get()) is not None:
         return context, f"inside use_backend({context!r})"

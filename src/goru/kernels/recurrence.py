@@ -219,7 +219,7 @@ class Stepper:
 
     def __init__(self, recurrence: str, options: Any) -> None:
         self.recurrence, self.options = recurrence, options
-        self.prepared: dict[str, Any] = {}
+        self.prepared: dict[tuple[Any, ...], Any] = {}  # by everything that the choice of a backend depends on
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"prepared": {}}
@@ -232,11 +232,12 @@ class Stepper:
         # Forward-mode derivatives go through the recurrence, which refuses them.
         if weight is None or not untraced(x, *state) or forward_ad._current_level >= 0:
             return None
-        backend = backends.choose(argument, weight.device, weight.dtype, self.recurrence).backend
-        if backend not in self.prepared:
+        key = argument or backends.preference(), weight.device, weight.dtype
+        if key not in self.prepared:
+            backend = backends.choose(argument, weight.device, weight.dtype, self.recurrence).backend
             make = getattr(backends.kernel(backend, self.recurrence), "stepper", None)
-            self.prepared[backend] = None if make is None else make(self.options)
-        stepper = self.prepared[backend]
+            self.prepared[key] = None if make is None else make(self.options)
+        stepper = self.prepared[key]
         return None if stepper is None else stepper.step(x, state, parameters)
 
 

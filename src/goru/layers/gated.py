@@ -51,7 +51,10 @@ class GatedUnit:
     def inputs(self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None) -> GruInputs | LstmInputs:
         """The arguments of the recurrence."""
         weights = parameters["weight_ih"], parameters["weight_hh"], parameters.get("bias_ih"), parameters.get("bias_hh")
-        return (LstmInputs if self.name == "LSTM" else GruInputs)(x, *state, *weights, lengths)
+        if self.name == "LSTM":
+            h, c = state
+            return LstmInputs(x, h, c, *weights, lengths)
+        return GruInputs(x, state[0], *weights, lengths)
 
     def run(
         self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: str
@@ -76,8 +79,6 @@ class GRU(RecurrentLayer):
     By keyword only:
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
     """
-
-    unit: GatedUnit
 
     def __init__(
         self,
@@ -122,8 +123,6 @@ class LSTM(RecurrentLayer):
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
     """
 
-    unit: GatedUnit
-
     def __init__(
         self,
         input_size: int,
@@ -161,7 +160,6 @@ class LSTM(RecurrentLayer):
 class GatedCell(RecurrentCell):
     """One step of a GRU or an LSTM."""
 
-    unit: GatedUnit
     optional = ("bias_ih", "bias_hh")
     step_parameters = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 

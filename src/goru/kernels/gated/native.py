@@ -56,7 +56,8 @@ def _sizes(code: int, cell: int, inputs: int, hidden: int) -> Any:
 def saved(inputs: GruInputs | LstmInputs, options: GatedOptions) -> tuple[Any, ...]:
     """Shape of what the forward pass saves; csrc/gated/gru.h and lstm.h say what it is."""
     x, h0 = inputs.x, inputs.h0
-    return (x.shape[0], x.shape[1], _sizes(dtype_code(x.dtype), _cell(inputs), 1, h0.shape[1]).saved)
+    blocks = _sizes(dtype_code(x.dtype), _cell(inputs), 1, 1).saved  # of one unit; H may be symbolic here
+    return (x.shape[0], x.shape[1], blocks * h0.shape[1])
 
 
 def _cell(inputs: GruInputs | LstmInputs) -> int:

@@ -63,8 +63,8 @@ def lstm_trace(inputs: LstmInputs, options: GatedOptions) -> LstmTrace:
         c = f * c + i * g
         return o * torch.tanh(c), c, i, f, g, o
 
-    (output, cell, *gates), (h_n, c_n) = _walk(inputs, options, (inputs.h0, inputs.c0), step)
-    return LstmTrace(output, *gates, cell, h_n=h_n, c_n=c_n)
+    (output, cell, i, f, g, o), (h_n, c_n) = _walk(inputs, options, (inputs.h0, inputs.c0), step)
+    return LstmTrace(output, i, f, g, o, cell, h_n, c_n)
 
 
 def gru(inputs: GruInputs, options: GatedOptions) -> tuple[Tensor, Tensor]:
