@@ -193,8 +193,9 @@ def test_bfloat16(H: int, reverse: bool) -> None:
     case = Case(4, 5, H, ragged=True, reverse=reverse)
     dtype = torch.bfloat16
     got, want = ours(case, dtype), expected(case, dtype)
-    # Only x W, the operands and the results are rounded to bfloat16; sums and the state are float32.
-    allowed = 8 * case.T * torch.finfo(dtype).eps
+    # x W, both operands of a product and the result are rounded to bfloat16 (the interpreter cuts off: by up to eps).
+    # Sums and the state are float32, so that the number of steps and of terms does not matter.
+    allowed = 4 * torch.finfo(dtype).eps
     for name in ("output", "h_n"):
         assert got[name].dtype == dtype
         assert_close(got[name].cpu(), want[name], allowed, name)
@@ -206,8 +207,7 @@ def test_bfloat16(H: int, reverse: bool) -> None:
     )  # fmt: skip
     for name, want_one in named(case, (None, None), gradients).items():
         if want_one is not None:
-            terms = case.B if name in ("weight_ih", "weight_hh", "bias", "u") else 1
-            assert_close(got[name].cpu(), want_one, terms * allowed, f"gradient of {name}")
+            assert_close(got[name].cpu(), want_one, allowed, f"gradient of {name}")
 
 
 def test_the_state_is_float32_in_bfloat16() -> None:
