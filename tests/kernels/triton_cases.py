@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 import goru
-from goru.kernels import manual, reference
+from goru.kernels.backends import choose
+from goru.kernels.goru import GoruInputs, GoruOptions, manual, reference
 from goru.kernels.triton import launch
 from goru.kernels.triton.launch import Blocks
 from goru.rotations import Mesh
@@ -65,27 +66,32 @@ class Case:
         return Mesh("tunable", self.H, self.H) if self.H > 1 else Mesh("fft", self.H)
 
     @property
+    def options(self) -> GoruOptions:
+        return GoruOptions(self.mesh, self.reset, self.update, self.reverse)
+
+    @property
     def lengths(self) -> Tensor | None:
         """Every row another one, the longest in the middle, the shortest of one step."""
         if not self.ragged:
             return None
         return torch.tensor([1 + (self.T - 1 - abs(b - self.B // 2)) % self.T for b in range(self.B)])
 
-    def arguments(self, dtype: torch.dtype) -> list[Tensor | None]:
-        """x, h0, weight_ih, weight_hh, bias, u: numbers of `dtype`, held in float64."""
+    def inputs(self, dtype: torch.dtype) -> GoruInputs:
+        """Numbers of `dtype`, held in float64."""
         gates = self.reset + self.update
-        weight = 1 / max(1, self.H) ** 0.5
         bias = draw((gates + 1) * self.H, seed=5) * 0.3
         bias[-self.H :] = -bias[-self.H :].abs()
-        arguments = [
-            draw(self.T, self.B, self.I, seed=1),
-            draw(self.B, self.H, seed=2),
-            draw((gates + 1) * self.H, self.I, seed=3) * 0.5,
-            draw(gates * self.H, self.H, seed=4) * weight if gates else None,
-            bias if self.bias else None,
-            self.mesh.matrix(draw(self.mesh.num_angles, seed=6)),
-        ]
-        return [None if t is None else t.to(dtype).double() for t in arguments]
+        inputs = GoruInputs(
+            x=draw(self.T, self.B, self.I, seed=1),
+            h0=draw(self.B, self.H, seed=2),
+            weight_ih=draw((gates + 1) * self.H, self.I, seed=3) * 0.5,
+            weight_hh=draw(gates * self.H, self.H, seed=4) / self.H**0.5 if gates else None,
+            bias=bias if self.bias else None,
+            u=self.mesh.matrix(draw(self.mesh.num_angles, seed=6)),
+            angles=None,
+        )
+        rounded = GoruInputs(*(None if t is None else t.to(dtype).double() for t in inputs))
+        return rounded._replace(lengths=self.lengths)
 
     def grads(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         return draw(self.T, self.B, self.H, seed=7).to(dtype), draw(self.B, self.H, seed=8).to(dtype)
@@ -96,36 +102,36 @@ class Case:
 
 def expected(case: Case, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
     """From the reference, differentiated by autograd, in float64."""
-    arguments = [None if t is None else t.requires_grad_() for t in case.arguments(dtype)]
-    results = reference.goru(*arguments, case.lengths, case.reset, case.update, case.reverse)  # type: ignore[arg-type]
-    leaves = [t for t in arguments if t is not None]
-    gradients = torch.autograd.grad(results, leaves, [g.double() for g in case.grads(dtype)])
-    return named(case, results, gradients)
+    inputs = case.inputs(dtype)
+    leaves = {name: t.requires_grad_() for name, t in inputs._asdict().items() if t is not None and name != "lengths"}
+    output, h_n = reference.goru(inputs, case.options)
+    gradients = torch.autograd.grad([output, h_n], list(leaves.values()), [g.double() for g in case.grads(dtype)])
+    return {"output": output, "h_n": h_n, **dict(zip(leaves, gradients, strict=True))}
 
 
-def named(case: Case, results: Any, gradients: Any) -> dict[str, Tensor]:
-    names = ("x", "h0", "weight_ih", "weight_hh", "bias", "u")
-    present = [n for n, t in zip(names, case.arguments(torch.float32), strict=True) if t is not None]
-    return {"output": results[0], "h_n": results[1], **dict(zip(present, gradients, strict=True))}
+def on_device(inputs: GoruInputs, dtype: torch.dtype = torch.float32) -> GoruInputs:
+    moved = {n: t if t is None else t.to(DEVICE, None if n == "lengths" else dtype) for n, t in inputs._asdict().items()}
+    return GoruInputs(**moved)
 
 
 def ours(case: Case, dtype: torch.dtype = torch.float32, blocks: Blocks | None = None) -> dict[str, Tensor]:
     """From the Triton kernels; beyond a row's end x and the arriving gradient are NaN."""
-    arguments = [None if t is None else t.to(DEVICE, dtype) for t in case.arguments(dtype)]
+    inputs = on_device(case.inputs(dtype), dtype)
     grad_output, grad_h_n = (g.to(DEVICE) for g in case.grads(dtype))
-    lengths = case.lengths
-    if lengths is not None:
-        lengths = lengths.to(DEVICE)
-        beyond = (torch.arange(case.T, device=DEVICE)[:, None] >= lengths)[..., None]
-        arguments[0] = arguments[0].masked_fill(beyond, float("nan"))  # type: ignore[union-attr]
+    if inputs.lengths is not None:
+        beyond = (torch.arange(case.T, device=DEVICE)[:, None] >= inputs.lengths)[..., None]
+        inputs = inputs._replace(x=inputs.x.masked_fill(beyond, float("nan")))
         grad_output = grad_output.masked_fill(beyond, float("nan"))
-    spec = (case.mesh, case.reset, case.update, case.reverse)
-    output, h_n, saved = launch.goru_forward(*arguments, lengths, *spec, True, blocks)  # type: ignore[arg-type]
-    gradients = launch.goru_backward(
-        grad_output, grad_h_n, *arguments, lengths, output, saved, *spec, True, blocks  # type: ignore[arg-type]
-    )  # fmt: skip
-    given = [g for g, t in zip(gradients, arguments, strict=True) if t is not None]
-    return {"saved": saved, **named(case, (output, h_n), given)}
+    output, h_n, saved = launch.forward(inputs, case.options, True, blocks)
+    gradients = launch.backward(inputs, case.options, output, saved, (grad_output, grad_h_n), True, blocks)
+    return {"output": output, "h_n": h_n, "saved": saved, **by_name(inputs, gradients)}
+
+
+def by_name(inputs: GoruInputs, gradients: tuple[Tensor | None, ...]) -> dict[str, Tensor]:
+    """The gradients of the inputs that are there; of the others there is none."""
+    named = dict(zip(inputs._fields[:-1], gradients, strict=True))
+    assert [name for name, g in named.items() if g is None] == [n for n in named if getattr(inputs, n) is None]
+    return {name: g for name, g in named.items() if g is not None}
 
 
 def compare(case: Case, dtype: torch.dtype = torch.float32, blocks: Blocks | None = None) -> None:
@@ -166,17 +172,31 @@ def test_options(reset: bool, update: bool, bias: bool) -> None:
 
 def test_what_is_not_needed_is_left_out() -> None:
     """What is saved for a backward pass, and the gradient of x; the results are the same without."""
-    case = Case(ragged=False)
-    arguments = [None if t is None else t.to(DEVICE, torch.float32) for t in case.arguments(torch.float32)]
-    grads = [g.to(DEVICE) for g in case.grads(torch.float32)]
-    spec = (case.mesh, case.reset, case.update, case.reverse)
-    output, h_n, saved = launch.goru_forward(*arguments, None, *spec, True)  # type: ignore[arg-type]
-    again, last, nothing = launch.goru_forward(*arguments, None, *spec, False)  # type: ignore[arg-type]
+    case = Case()
+    inputs, grads = on_device(case.inputs(torch.float32)), tuple(g.to(DEVICE) for g in case.grads(torch.float32))
+    output, h_n, saved = launch.forward(inputs, case.options, True)
+    again, last, nothing = launch.forward(inputs, case.options, False)
     assert torch.equal(output, again)
     assert torch.equal(h_n, last)
     assert nothing.numel() == 0
-    dx, *_ = launch.goru_backward(*grads, *arguments, None, output, saved, *spec, False)  # type: ignore[arg-type]
-    assert dx.numel() == 0
+    dx, dh0, *_ = launch.backward(inputs, case.options, output, saved, grads, needs_x=False)
+    assert dx is None
+    assert dh0 is not None
+
+
+def test_angles_in_the_place_of_the_matrix() -> None:
+    case = Case()
+    angles = draw(case.mesh.num_angles, seed=6)
+    inputs = on_device(case.inputs(torch.float32)._replace(u=None, angles=angles))
+    grads = tuple(g.to(DEVICE) for g in case.grads(torch.float32))
+    output, h_n, saved = launch.forward(inputs, case.options, True)
+    got = by_name(inputs, launch.backward(inputs, case.options, output, saved, grads, True))
+    want = expected(case)
+    assert_close(output.cpu(), want["output"], case.rounding(torch.float32))
+    assert_close(h_n.cpu(), want["h_n"], case.rounding(torch.float32))
+    angles.requires_grad_()
+    (dangles,) = torch.autograd.grad(case.mesh.matrix(angles), angles, want["u"])
+    assert_close(got["angles"].cpu(), dangles, case.B * case.H * case.rounding(torch.float32))
 
 
 @pytest.mark.parametrize("blocks", [Blocks(16, 16, 16), Blocks(16, 32, 16, 8, 3), Blocks(32, 16, 64), Blocks(64, 64, 32)])
@@ -199,15 +219,11 @@ def test_bfloat16(H: int, reverse: bool) -> None:
     for name in ("output", "h_n"):
         assert got[name].dtype == dtype
         assert_close(got[name].cpu(), want[name], allowed, name)
-    arguments, grads = case.arguments(dtype), case.grads(dtype)
-    lengths, spec = case.lengths, (case.mesh, case.reset, case.update, case.reverse)
-    gradients = manual.goru_backward(
-        grads[0].double(), grads[1].double(), *arguments, lengths,  # type: ignore[arg-type]
-        got["output"].double().cpu(), got["saved"].double().cpu(), *spec, True,
-    )  # fmt: skip
-    for name, want_one in named(case, (None, None), gradients).items():
-        if want_one is not None:
-            assert_close(got[name].cpu(), want_one, allowed, f"gradient of {name}")
+    inputs, grads = case.inputs(dtype), tuple(g.double() for g in case.grads(dtype))
+    output, saved = got["output"].double().cpu(), got["saved"].double().cpu()
+    for name, gradient in by_name(inputs, manual.backward(inputs, case.options, output, saved, grads, True)).items():
+        assert got[name].dtype == dtype
+        assert_close(got[name].cpu(), gradient, allowed, f"gradient of {name}")
 
 
 def test_the_state_is_float32_in_bfloat16() -> None:
@@ -217,18 +233,17 @@ def test_the_state_is_float32_in_bfloat16() -> None:
     weight_ih[-H:] = 1.0  # the candidate is x + r U h
     bias = torch.cat([torch.full((H,), -20.0), torch.full((H,), 6.0), torch.zeros(H)])  # r = 0, z = 0.9975
     x, h0 = torch.full((T, 1, 1), 2.0), torch.ones(1, H)
-    arguments = [t.to(DEVICE, torch.bfloat16) for t in (x, h0, weight_ih, weight_hh, bias, torch.eye(H))]
-    output, _, _ = launch.goru_forward(*arguments, None, Mesh("fft", H), True, True, False, False)
+    inputs = on_device(GoruInputs(x, h0, weight_ih, weight_hh, bias, torch.eye(H), None), torch.bfloat16)
+    output, _, _ = launch.forward(inputs, GoruOptions(Mesh("fft", H)), False)
     z = torch.sigmoid(torch.tensor(6.0)).item()
     assert_close(output[-1].cpu(), torch.full((1, H), 2 - z**T), torch.finfo(torch.bfloat16).eps)
 
 
 def test_nan_is_not_hidden() -> None:
     case = Case(3, 2, 5)
-    arguments = [None if t is None else t.to(DEVICE, torch.float32) for t in case.arguments(torch.float32)]
-    arguments[0][1, 0, 0] = float("nan")  # type: ignore[index]
-    spec = (case.mesh, case.reset, case.update, case.reverse)
-    output, h_n, _ = launch.goru_forward(*arguments, None, *spec, False)  # type: ignore[arg-type]
+    inputs = on_device(case.inputs(torch.float32))
+    inputs.x[1, 0, 0] = float("nan")
+    output, h_n, _ = launch.forward(inputs, case.options, False)
     assert output[0].isfinite().all()
     assert output[1:, 0].isnan().all()
     assert output[:, 1].isfinite().all()
@@ -237,16 +252,21 @@ def test_nan_is_not_hidden() -> None:
 
 def test_modrelu_at_zero() -> None:
     """Where nothing arrives the candidate is 0 although b_h > 0, and so are the gradients that pass through it."""
-    H = 3
-    arguments = [torch.zeros(2, 2, 1), torch.zeros(2, H), torch.ones(3 * H, 1), torch.ones(2 * H, H), torch.ones(3 * H)]
-    arguments = [t.to(DEVICE) for t in (*arguments, torch.eye(H))]
-    spec = (Mesh("fft", H), True, True, False)
-    output, h_n, saved = launch.goru_forward(*arguments, None, *spec, True)
+    H, ones = 3, torch.ones
+    inputs = on_device(
+        GoruInputs(
+            torch.zeros(2, 2, 1), torch.zeros(2, H), ones(3 * H, 1), ones(2 * H, H), ones(3 * H), torch.eye(H), None
+        )
+    )
+    options = GoruOptions(Mesh("fft", H))
+    output, h_n, saved = launch.forward(inputs, options, True)
     assert not output.any()
-    grads = torch.ones(2, 2, H, device=DEVICE), torch.zeros(2, H, device=DEVICE)
-    gradients = launch.goru_backward(*grads, *arguments, None, output, saved, *spec, True)
-    assert not gradients[4].any()  # of the bias
-    assert not gradients[0].any()  # of x
+    assert not h_n.any()
+    grads = ones(2, 2, H, device=DEVICE), torch.zeros(2, H, device=DEVICE)
+    got = by_name(inputs, launch.backward(inputs, options, output, saved, grads, True))
+    assert not got["bias"].any()
+    assert not got["x"].any()
+    assert got["h0"].any()
 
 
 def test_empty_batch() -> None:
@@ -261,25 +281,68 @@ def test_the_tuner_finds_a_tile() -> None:
 
     The interpreter has no device clock, so that the wall clock takes its part."""
 
-    def seconds(call: Any, quantiles: Any) -> list[float]:
-        start = time.perf_counter()
-        call()
-        return [time.perf_counter() - start] * len(quantiles)
-
     case = Case(2, 17, 33, ragged=True)
     whole = ours(case)
     tried = []
 
-    def watched(call: Any, quantiles: Any) -> list[float]:
-        tried.append(1)
-        return seconds(call, quantiles)
+    def seconds(call: Any, quantiles: Any) -> list[float]:
+        start = time.perf_counter()
+        call()
+        tried.append(time.perf_counter() - start)
+        return [tried[-1]] * len(quantiles)
 
     with pytest.MonkeyPatch.context() as patch:
         for name in launch.TUNED:
-            program = launch.tuned(getattr(launch.programs, name), launch.CANDIDATES, do_bench=watched)
+            program = launch.tuned(getattr(launch.programs, name), launch.CANDIDATES, do_bench=seconds)
             patch.setitem(launch.TUNED, name, program)
         again = ours(case)
     assert len(tried) >= 4
     for name, one in whole.items():
         if name != "saved":
             assert_close(again[name].cpu(), one.cpu().double(), 2 * case.B * case.rounding(torch.float32), name)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_layers(ragged: bool) -> None:
+    """The whole way: two layers, two directions, a state, gradients of all parameters."""
+    layer = lively(goru.GORU(3, 5, num_layers=2, bidirectional=True, dtype=torch.float32), b_h="negative").to(DEVICE)
+    lengths = torch.tensor([4, 1, 3]) if ragged else None
+    x, hx = (draw(*shape, seed=9, dtype=torch.float32).to(DEVICE) for shape in ((4, 3, 3), (4, 3, 5)))
+    found = {}
+    for backend in ("reference", "triton"):
+        layer.zero_grad()
+        with goru.use_backend(backend):
+            output, h_n = layer(x, hx, lengths=lengths)
+        (output.sum() + h_n.square().sum()).backward()  # a gradient that is one number, expanded
+        found[backend] = {"output": output, "h_n": h_n, **{n: p.grad.clone() for n, p in layer.named_parameters()}}
+    for name, want in found["reference"].items():
+        assert_close(found["triton"][name].cpu(), want.double().cpu(), 3 * 4 * rounding(torch.float32, 4, 13), name)
+
+
+def test_a_cell_takes_a_step() -> None:
+    cell = lively(goru.GORUCell(3, 5, dtype=torch.float32, backend="triton"), b_h="negative").to(DEVICE)
+    x, h = (draw(*shape, dtype=torch.float32).to(DEVICE) for shape in ((2, 3), (2, 5)))
+    with torch.no_grad():
+        got = cell(x, h)
+        cell.backend = "reference"
+        assert_close(got.cpu(), cell(x, h).double().cpu(), rounding(torch.float32, 1, 8))
+
+
+def test_a_compiled_layer() -> None:
+    """One graph, with the kernels as one operator in it."""
+    layer = lively(goru.GORU(3, 5, dtype=torch.float32, backend="triton"), b_h="negative").to(DEVICE)
+    x = draw(4, 2, 3, dtype=torch.float32).to(DEVICE)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x)[0], layer(x)[0])
+
+
+def test_what_it_cannot_do_it_says() -> None:
+    x = torch.zeros(2, 1, 3, device=DEVICE)
+    with pytest.raises(RuntimeError, match="take up to 1024 hidden units, the layer has 1025"):
+        goru.GORU(3, 1025, backend="triton", device=DEVICE)(x)
+    with pytest.raises(RuntimeError, match="support float32 and bfloat16, the layer has torch.float64"):
+        goru.GORU(3, 5, backend="triton", device=DEVICE, dtype=torch.float64)(x.double())
+    with pytest.raises(RuntimeError, match="the triton backend does not implement eurnn"):
+        goru.EURNN(3, 5, backend="triton", device=DEVICE)(x)
+    choice = choose(None, torch.device(DEVICE), torch.float32, "goru", 5)
+    assert (choice.backend == "triton") == (not INTERPRETED)  # nobody wants to train in an interpreter

@@ -169,7 +169,9 @@ class RecurrentLayer(nn.Module):
         return ", ".join(parts)
 
     def _backend(self, weight: Tensor) -> str:
-        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence).backend
+        return backends.choose(
+            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
+        ).backend
 
     def forward(
         self,
@@ -354,7 +356,9 @@ class RecurrentCell(nn.Module):
         return f"{self.input_size}, {self.hidden_size}{bias}, {self.unit.describe()}"
 
     def _backend(self, weight: Tensor) -> str:
-        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence).backend
+        return backends.choose(
+            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
+        ).backend
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""

@@ -1,4 +1,4 @@
-"""GORU by Triton: what surrounds the programs. Importing this file imports Triton. Arguments as in operators.py.
+"""GORU by Triton: what surrounds the programs. Importing this file imports Triton.
 
 Everything without recurrence is a product over all steps at once: x W before the walk; after the walk back the
 gradients of x, of the weights and of U from the deltas. `saved` has the layout of the manual backend.
@@ -16,9 +16,9 @@ from torch import Tensor
 from triton.runtime.interpreter import InterpretedFunction
 
 from ...activation import smallest_magnitude
-from ...rotations import Mesh
-from .. import manual
+from ..goru import GoruInputs, GoruOptions
 from ..lengths import valid_steps
+from ..mesh import manual as mesh_manual
 from . import programs
 
 OPERANDS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
@@ -99,12 +99,13 @@ def _launch(name: str, blocks: Blocks | None, tensors: tuple[Tensor | None, ...]
         getattr(programs, name)[(triton.cdiv(B, blocks.rows),)](*tensors, T, B, **more, **blocks.arguments())
 
 
-def _options(x: Tensor, mesh: Mesh, reset_gate: bool, update_gate: bool, reverse: bool) -> dict[str, Any]:
+def _switches(x: Tensor, options: GoruOptions) -> dict[str, Any]:
     # NumPy has no bfloat16, and the interpreter multiplies its bit patterns: there the operands are widened, after they
     # were rounded. A tensor core does the same, it adds the exact products up in float32.
     operand = tl.float32 if interpreting() else OPERANDS[x.dtype]
     return {
-        "H": mesh.size, "RESET": int(reset_gate), "UPDATE": int(update_gate), "REVERSE": int(reverse),
+        "H": options.mesh.size, "RESET": int(options.reset_gate), "UPDATE": int(options.update_gate),
+        "REVERSE": int(options.reverse),
         "OPERAND": operand, "PRECISION": _precision(),
         "TUNING": min(1024, triton.next_power_of_2(max(1, x.shape[1]))),
     }  # fmt: skip
@@ -118,25 +119,23 @@ def _precision() -> str:
     return "tf32" if settings.allow_tf32 else "ieee"
 
 
-def goru_forward(
-    x: Tensor,
-    h0: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor | None,
-    bias: Tensor | None,
-    transition: Tensor,
-    lengths: Tensor | None,
-    mesh: Mesh,
-    reset_gate: bool,
-    update_gate: bool,
-    reverse: bool,
-    save: bool,
-    blocks: Blocks | None = None,
+def _recurrent(inputs: GoruInputs, options: GoruOptions) -> tuple[Tensor, Tensor]:
+    """U, and the rows U W_r W_z in one matrix."""
+    u = inputs.u
+    if u is None:
+        assert inputs.angles is not None
+        u = mesh_manual.matrix(inputs.angles, options.mesh)
+    return u, u if inputs.weight_hh is None else torch.cat([u, inputs.weight_hh])
+
+
+def forward(
+    inputs: GoruInputs, options: GoruOptions, save: bool, blocks: Blocks | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """output, h_n and what is saved; `blocks` sets a tile, else the fastest one is found and used from then on."""
+    x, h0, weight_ih, _, bias, _, _, lengths = inputs
     T, B, I = x.shape
-    H = mesh.size
-    u = transition if transition.dim() == 2 else manual.mesh_matrix(transition, mesh)
-    weight = (u if weight_hh is None else torch.cat([u, weight_hh])).T.contiguous()
+    H = options.mesh.size
+    _, recurrent = _recurrent(inputs, options)
     pre = torch.mm(x.reshape(T * B, I), weight_ih.T)
     output = x.new_empty((T, B, H))
     saved = x.new_empty((T, B, pre.shape[1] + H)) if save else None
@@ -144,35 +143,30 @@ def goru_forward(
     if B > 0:
         _launch(
             "goru_forward", blocks,
-            (pre, h0.contiguous(), weight, _contiguous(bias), _contiguous(lengths), output, saved, state), T, B,
-            TINY=smallest_magnitude(torch.float32), **_options(x, mesh, reset_gate, update_gate, reverse),
+            (
+                pre, h0.contiguous(), recurrent.T.contiguous(), _contiguous(bias), _contiguous(lengths), output, saved,
+                state,
+            ),
+            T, B, TINY=smallest_magnitude(torch.float32), **_switches(x, options),
         )  # fmt: skip
     return output, state[T % 2].to(x.dtype, copy=True), x.new_empty(0) if saved is None else saved
 
 
-def goru_backward(
-    grad_output: Tensor,
-    grad_h_n: Tensor,
-    x: Tensor,
-    h0: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor | None,
-    bias: Tensor | None,
-    transition: Tensor,
-    lengths: Tensor | None,
+def backward(
+    inputs: GoruInputs,
+    options: GoruOptions,
     output: Tensor,
     saved: Tensor,
-    mesh: Mesh,
-    reset_gate: bool,
-    update_gate: bool,
-    reverse: bool,
+    grads: tuple[Tensor, ...],
     needs_x: bool,
     blocks: Blocks | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the inputs."""
+    x, h0, weight_ih, weight_hh, bias, _, angles, lengths = inputs
+    grad_output, grad_h_n = grads
     T, B, I = x.shape
-    H = mesh.size
-    u = transition if transition.dim() == 2 else manual.mesh_matrix(transition, mesh)
-    weight = (u if weight_hh is None else torch.cat([u, weight_hh])).contiguous()
+    H = options.mesh.size
+    u, recurrent = _recurrent(inputs, options)
     h0 = h0.contiguous()
     deltas = torch.empty_like(saved)
     carry, keep = (x.new_empty((B, H), dtype=torch.float32) for _ in range(2))
@@ -180,29 +174,28 @@ def goru_backward(
         _launch(
             "goru_backward", blocks,
             (
-                grad_output.contiguous(), grad_h_n.contiguous(), h0, weight, _contiguous(lengths), output.contiguous(),
-                saved.contiguous(), deltas, carry, keep,
+                grad_output.contiguous(), grad_h_n.contiguous(), h0, recurrent.contiguous(), _contiguous(lengths),
+                output.contiguous(), saved.contiguous(), deltas, carry, keep,
             ),
-            T, B, BIAS=int(bias is not None), **_options(x, mesh, reset_gate, update_gate, reverse),
+            T, B, BIAS=int(bias is not None), **_switches(x, options),
         )  # fmt: skip
     from_x = deltas.flatten(0, 1)[:, H:]
     # Beyond a row's end the deltas are 0, but x may be anything.
     steps = x if lengths is None else x.masked_fill(~valid_steps(lengths, T)[..., None], 0)
-    drecurrent = _recurrent_gradient(deltas[..., :-H], h0, output, lengths, reverse)
-    empty = x.new_empty(0)
-    dbias = empty
+    drecurrent = _recurrent_gradient(deltas[..., :-H], h0, output, lengths, options.reverse)
+    dbias = None
     if bias is not None:
         outward = from_x[:, -H:] * saved.flatten(0, 1)[:, -H:].sign()
         dbias = torch.cat([part.sum(0, dtype=torch.float32) for part in (from_x[:, :-H], outward)]).to(x.dtype)
+    du = drecurrent[:H]
     return (
-        torch.mm(from_x, weight_ih).view(x.shape) if needs_x else empty,
+        torch.mm(from_x, weight_ih).view(x.shape) if needs_x else None,
         carry.to(x.dtype),
         torch.mm(from_x.T, steps.reshape(T * B, I)),
-        empty if weight_hh is None else drecurrent[H:].clone(),
+        None if weight_hh is None else drecurrent[H:].clone(),
         dbias,
-        drecurrent[:H].clone()
-        if transition.dim() == 2
-        else manual.mesh_matrix_backward(drecurrent[:H], u, transition, mesh),
+        du.clone() if angles is None else None,
+        None if angles is None else mesh_manual.matrix_backward(du, u, angles, options.mesh),
     )
 
 
