@@ -134,7 +134,7 @@ print(goru.GORU.from_gru(torch.nn.GRU(3, 4)).orthogonality_error() < 1e-5, len(r
 
 
 def test_submodules_can_be_imported_one_by_one():
-    for name in ("gates", "rotations", "activation", "layers.goru", "layers.eurnn", "kernels.dispatch"):
+    for name in ("gates", "rotations", "activation", "layers.goru", "layers.eurnn", "kernels.backends"):
         importlib.import_module(f"goru.{name}")
 
 

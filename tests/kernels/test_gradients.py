@@ -153,7 +153,7 @@ def test_manual_equals_reference_over_many_steps(name: str):
 @pytest.mark.parametrize("elements", [1, 60, 130, 10**9])
 def test_chunks_of_the_manual_passes_may_end_anywhere(kind: Kind, elements: int, monkeypatch):
     """The manual passes walk over chunks of steps; one step a chunk up to all steps in one."""
-    monkeypatch.setattr("goru.kernels.manual.CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr("goru.kernels.chunks.CHUNK_ELEMENTS", elements)
     compare(kind, F64, 1e-10, T=7, B=3, I=2, H=5, bidirectional=True, lengths=torch.tensor([4, 7, 1]))
 
 

@@ -45,7 +45,7 @@ class Kernel:
     """A recurrence with a backward pass of its own. What `inputs`, `options` and the results are is said by the
     recurrence (recurrence.py).
 
-    forward(inputs, options, save) -> (*results, saved): `saved` is one tensor for the backward pass, empty if not `save`.
+    forward(inputs, options, save) -> (*results, saved): `saved` is for the backward pass, empty without `save`.
     backward(inputs, options, output, saved, grads, needs_x) -> the gradient of each input that can have one; None for
         an input that is None, and for the first input unless `needs_x`.
     saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone.
@@ -171,8 +171,8 @@ def choose(
 
 
 def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.compile calls the function once, when it traces a graph, and keeps the answer: a compiler can follow neither
-    context variables nor the loading of a library.
+    """torch.compile calls the function once, when it traces a graph, and reuses the answer: a compiler can follow
+    neither context variables nor the loading of a library.
 
     What torch.compiler.assume_constant_result does, without its import of torch._dynamo, which takes seconds.
     """

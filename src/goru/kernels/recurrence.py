@@ -2,10 +2,10 @@
 autograd see.
 
 A recurrence is defined once, by its *inputs* (a NamedTuple of tensors), its *options* (a frozen dataclass of plain
-values), the shapes of its results, and a kernel for each backend (backends.py). `Recurrence` makes the rest: the operator
-`goru::<name>` and its backward operator, their fake implementations, the autograd formula, autocast, the refusals of what
-a hand-derived backward pass cannot do, and a plain function for calls that nothing traces. Inputs and options travel as
-these two objects; only an operator's schema has them flattened.
+values), the shapes of its results, and a kernel for each backend (backends.py). `Recurrence` makes the rest: the
+operator `goru::<name>` and its backward operator, their fake implementations, the autograd formula, autocast, the
+refusals of what a hand-derived backward pass cannot do, and a plain function for calls that nothing traces. Inputs and
+options travel as these two objects; only an operator's schema has them flattened.
 
 Legend of all recurrences: T steps, B batch, I input, H hidden.
   x (T, B, I), h0 (B, H). u (H, H) acts as u @ h; in its place may come `angles`, those of a mesh. Exactly one is given.
@@ -73,7 +73,7 @@ class Recurrence(Generic[Inputs, Options]):
         self.backward_operator.register_autograd(_no_second_gradient, setup_context=_remember_backend)
         for operator in (self.operator, self.backward_operator):
             operator.register_vmap(_no_vmap)
-            # Under autocast a recurrence stays in float32, as nn.GRU does on a CPU: rounding would add up over the steps.
+            # Under autocast a recurrence stays in float32, as nn.GRU does on a CPU: rounding would add up.
             for device in ("cpu", "cuda"):
                 operator.register_autocast(device, torch.float32)
         # torch's dispatcher costs as much as many steps: a call that nothing traces bypasses it.
@@ -91,7 +91,9 @@ class Recurrence(Generic[Inputs, Options]):
             with full_precision(inputs[0]):
                 return kernel.run(inputs, options)
         refuse_transforms(backend, *inputs)
-        save = torch.is_grad_enabled() and any(inputs[i] is not None and inputs[i].requires_grad for i in self.differentiable)
+        save = torch.is_grad_enabled() and any(
+            inputs[i] is not None and inputs[i].requires_grad for i in self.differentiable
+        )
         if not untraced(*inputs):
             return self.operator(*inputs, *self.options.flatten(options), save, backend)[: self.count]
         if save:
@@ -152,24 +154,24 @@ class Recurrence(Generic[Inputs, Options]):
         results = [inputs[0].new_empty(shape, dtype=dtype) for shape, dtype in self.results(inputs, options)]
         return *results, results[-1].new_empty(kernel.saved(inputs, options) if save else (0,))
 
-    def _flat_backward(self, *flat: Any) -> tuple[Tensor, ...]:
+    def _flat_backward(self, *flat: Any) -> tuple[Tensor, ...] | Tensor:
         grads, output, saved = flat[: self.count], flat[self.count], flat[self.count + 1]
         inputs, options, needs_x, backend = self._unflatten(flat[self.count + 2 :])
         gradients = self._backward(inputs, options, output, saved, grads, needs_x, backend)
-        return tuple(inputs[0].new_empty(0) if g is None else g for g in gradients)
+        return _one_or_all([inputs[0].new_empty(0) if g is None else g for g in gradients])
 
-    def _fake_backward(self, *flat: Any) -> tuple[Tensor, ...]:
+    def _fake_backward(self, *flat: Any) -> tuple[Tensor, ...] | Tensor:
         inputs, _, needs_x, _ = self._unflatten(flat[self.count + 2 :])
         wanted = [inputs[i] if needs_x or i > 0 else None for i in self.differentiable]
-        return tuple(inputs[0].new_empty(0) if t is None else t.new_empty(t.shape) for t in wanted)
+        return _one_or_all([inputs[0].new_empty(0) if t is None else t.new_empty(t.shape) for t in wanted])
 
     # ------------------------------------------------------------------------------------------- autograd
 
-    def _flat_context(self, ctx: Any, flat: tuple, outputs: tuple[Tensor, ...]) -> None:
-        inputs, options, save, backend = self._unflatten(flat)
+    def _flat_context(self, ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        tensors, options, save, backend = self._unflatten(inputs)
         if not save:
             raise RuntimeError(f"goru::{self.name} was differentiated, but called with save=False")
-        self._context(ctx, inputs, options, backend, outputs, plain=False)
+        self._context(ctx, tensors, options, backend, output, plain=False)
 
     def _context(
         self, ctx: Any, inputs: Inputs, options: Options, backend: str, outputs: tuple[Tensor, ...], plain: bool
@@ -201,6 +203,7 @@ class Recurrence(Generic[Inputs, Options]):
         else:
             flat = self.options.flatten(ctx.options)
             gradients = self.backward_operator(*present, output, saved, *inputs, *flat, needs_x, ctx.backend)
+            gradients = (gradients,) if isinstance(gradients, Tensor) else gradients
         by_input: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
         for i, gradient in zip(self.differentiable, gradients, strict=True):
             by_input[i] = gradient if inputs[i] is not None and (needs_x or i > 0) else None
@@ -263,6 +266,11 @@ class _Flat:
 
     def _take(self, flat: Any) -> Any:
         return self.kind(*(next(flat) if part is None else part._take(flat) for _, part in self.parts))
+
+
+def _one_or_all(tensors: list[Tensor]) -> tuple[Tensor, ...] | Tensor:
+    """What an operator returns: its schema has no tuple of one."""
+    return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 def _no_second_gradient(ctx: Any, *grads: Tensor):
