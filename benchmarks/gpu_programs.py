@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes that one program may take, by NVIDIA's tables of compute capabilities."""
 PROGRAMS = ("goru_forward", "goru_backward")
 DTYPES = ("float32", "bfloat16")
-HIDDEN = (128, 1024)
+HIDDEN = 1024  # the most that there is
 POINTERS = {
     "goru_forward": ("pre", "h0", "weight", "bias", "lengths", "output", "saved", "state"),
     "goru_backward": (
@@ -92,27 +93,26 @@ def _usage(cubin: bytes, cuobjdump: Path) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def row(name: str, hidden: int, dtype: str, blocks: Any) -> dict[str, Any]:
-    """A line of the table: one program, all targets."""
-    line: dict[str, Any] = {
-        "program": name.removeprefix("goru_"), "dtype": dtype, "H": hidden,
-        "tile": f"{blocks.rows} x {blocks.columns} x {blocks.inner}, {blocks.warps} warps",
+def row(
+    name: str, dtype: str, blocks: Any, check: Callable[[Compiled, str, int], None] | None = None
+) -> dict[str, str]:
+    """A line of the table: one program at H = 1024, registers / spilled bytes / shared KiB for each target."""
+    line = {
+        "program": name.removeprefix("goru_"), "dtype": dtype,
+        "rows x columns x inner": f"{blocks.rows} x {blocks.columns} x {blocks.inner}", "warps": str(blocks.warps),
     }  # fmt: skip
     for target in TARGETS:
-        one = compiled(name, hidden, dtype, target, blocks)
-        line[f"registers, sm_{target}"] = one.registers
-        line[f"spilled bytes, sm_{target}"] = one.spilled
-        line[f"shared KiB, sm_{target}"] = one.shared / 1024
+        one = compiled(name, HIDDEN, dtype, target, blocks)
+        if check is not None:
+            check(one, name, target)
+        line[f"sm_{target}"] = f"{one.registers} / {one.spilled} / {one.shared / 1024:.0f}"
     return line
 
 
 def rows() -> Rows:
     from goru.kernels.triton.launch import CANDIDATES
 
-    return [
-        row(name, hidden, dtype, blocks)
-        for name in PROGRAMS for dtype in DTYPES for hidden in HIDDEN for blocks in CANDIDATES
-    ]  # fmt: skip
+    return [row(name, dtype, blocks) for name in PROGRAMS for dtype in DTYPES for blocks in CANDIDATES]
 
 
 def main() -> int:
@@ -127,7 +127,7 @@ def main() -> int:
     found = table(rows())
     print(found)
     if options.page:
-        version = f"Triton {triton.__version__}"
+        version = f"Compiled by Triton {triton.__version__}."
         PAGE.write_text(fill(PAGE.read_text(), {"programs": found, "triton version": version}))
         print(f"renewed {PAGE}")
     return 0

@@ -20,9 +20,11 @@ import torch
 from torch import Tensor
 
 import goru
+from benchmarks import contenders, gpu
+from goru import doctor
 from goru.kernels.backends import choose
 from goru.kernels.goru import GoruInputs, GoruOptions, manual, reference
-from goru.kernels.triton import launch
+from goru.kernels.triton import TRITON, launch
 from goru.kernels.triton.launch import Blocks
 from goru.rotations import Mesh
 from tests.specimens import assert_close, draw, lively, rounding
@@ -346,3 +348,22 @@ def test_what_it_cannot_do_it_says() -> None:
         goru.EURNN(3, 5, backend="triton", device=DEVICE)(x)
     choice = choose(None, torch.device(DEVICE), torch.float32, "goru", 5)
     assert (choice.backend == "triton") == (not INTERPRETED)  # nobody wants to train in an interpreter
+
+
+def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of `goru doctor`, of this backend alone."""
+    monkeypatch.setattr(doctor, "BACKENDS", {"triton": TRITON})
+    monkeypatch.setattr(doctor, "SECONDS", 600.0)
+    checks = [check for check in doctor._test_device(torch.device(DEVICE)) if check is not None]
+    assert any("GORU with U reverse" in check.name for check in checks)
+    assert all(check.name.startswith("triton float32") and check.passed for check in checks)
+
+
+def test_the_benchmark_runs() -> None:
+    """What it measures here means nothing; that it can be measured, and what is compared before, does."""
+    device, shape = torch.device(DEVICE), contenders.Shape("tiny", 2, 2, 3, 5)
+    for precision in ("float32", "bfloat16"):
+        row = gpu.measured(shape, precision, True, device, rounds=1)
+        assert {"nn.GRU", "triton", "vs GRU"} <= row.keys()
+    for dtype, allowed in gpu.ALLOWED.items():
+        assert gpu.disagreement(dtype, device) <= allowed
