@@ -65,7 +65,7 @@ class Backend:
     """A way to run recurrences: where it can run, and its kernel for each recurrence, by name."""
 
     name: str
-    merit: str  # why to prefer it where it can run, in a clause; "" for the last resort
+    merit: str  # why to prefer it where it can run, in a clause; "" where no more is to say than why others cannot
     automatic: bool = True  # whether "auto" may take it
     largest_hidden: int | None = None  # the most hidden units that it can take, None for any number
     kernels: dict[str, Kernel | Equations] = field(default_factory=dict)
@@ -165,7 +165,7 @@ def choose(
             continue
         obstacle = backend.obstacle_to(recurrence, device, dtype, hidden)
         if obstacle is None:
-            return Choice(backend.name, f"{source}: {backend.merit or '; '.join(obstacles)}")
+            return Choice(backend.name, f"{source}: {'; '.join(filter(None, [*obstacles, backend.merit]))}")
         obstacles.append(obstacle)
     raise RuntimeError(f"no backend can run here ({source}): {'; '.join(obstacles)}")
 
