@@ -196,7 +196,9 @@ SECTIONS: dict[str, Callable[[int], Rows]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("sections", nargs="*", help=f"which of {', '.join([*SECTIONS, 'memory'])} (default: all), or gpu")
+    parser.add_argument(
+        "sections", nargs="*", help=f"which of {', '.join([*SECTIONS, 'memory'])} (default: all), or gpu"
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="thread counts to measure with")
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/bench.json"))

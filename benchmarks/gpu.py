@@ -16,7 +16,11 @@ from .contenders import SHAPES, Shape, Step, forward_step, inputs, layer, traini
 from .tables import Rows, table
 from .timing import interleaved
 
-PRECISIONS = {"float32": (torch.float32, False), "float32 as TF32": (torch.float32, True), "bfloat16": (torch.bfloat16, False)}
+PRECISIONS = {
+    "float32": (torch.float32, False),
+    "float32 as TF32": (torch.float32, True),
+    "bfloat16": (torch.bfloat16, False),
+}
 MORE = (Shape("wide", 100, 64, 256, 1024), Shape("large batch", 220, 1024, 10, 128))
 ALLOWED = {torch.float32: 2e-4, torch.bfloat16: 5e-2}
 """Largest difference from the reference in float32, relative; more means that no time is printed."""

@@ -112,7 +112,9 @@ def expected(case: Case, dtype: torch.dtype = torch.float32) -> dict[str, Tensor
 
 
 def on_device(inputs: GoruInputs, dtype: torch.dtype = torch.float32) -> GoruInputs:
-    moved = {n: t if t is None else t.to(DEVICE, None if n == "lengths" else dtype) for n, t in inputs._asdict().items()}
+    moved = {
+        n: t if t is None else t.to(DEVICE, None if n == "lengths" else dtype) for n, t in inputs._asdict().items()
+    }
     return GoruInputs(**moved)
 
 
@@ -201,7 +203,9 @@ def test_angles_in_the_place_of_the_matrix() -> None:
     assert_close(got["angles"].cpu(), dangles, case.B * case.H * case.rounding(torch.float32))
 
 
-@pytest.mark.parametrize("blocks", [Blocks(16, 16, 16), Blocks(16, 32, 16, 8, 3), Blocks(32, 16, 64), Blocks(64, 64, 32)])
+@pytest.mark.parametrize(
+    "blocks", [Blocks(16, 16, 16), Blocks(16, 32, 16, 8, 3), Blocks(32, 16, 64), Blocks(64, 64, 32)]
+)
 def test_tiles(blocks: Blocks) -> None:
     """Rows over several programs, columns and dot products over several tiles, none of them full at the end."""
     compare(Case(2, 18, 37, ragged=True, reverse=True), blocks=blocks)
@@ -342,7 +346,7 @@ def test_what_it_cannot_do_it_says() -> None:
     x = torch.zeros(2, 1, 3, device=DEVICE)
     with pytest.raises(RuntimeError, match="take up to 1024 hidden units, the layer has 1025"):
         goru.GORU(3, 1025, backend="triton", device=DEVICE)(x)
-    with pytest.raises(RuntimeError, match="support float32 and bfloat16, the layer has torch.float64"):
+    with pytest.raises(RuntimeError, match=r"support float32 and bfloat16, the layer has torch\.float64"):
         goru.GORU(3, 5, backend="triton", device=DEVICE, dtype=torch.float64)(x.double())
     with pytest.raises(RuntimeError, match="the triton backend does not implement eurnn"):
         goru.EURNN(3, 5, backend="triton", device=DEVICE)(x)

@@ -1,7 +1,7 @@
 """The triton backend: GORU on NVIDIA devices, float32 and bfloat16.
 
-Nothing here imports Triton before a kernel runs. The programs are in programs.py, what surrounds them in launch.py. With
-TRITON_INTERPRET=1 the programs run in Triton's interpreter on the CPU, for tests: `auto` does not choose them then.
+Nothing here imports Triton before a kernel runs. The programs are in programs.py, what surrounds them in launch.py.
+With TRITON_INTERPRET=1 the programs run in Triton's interpreter on the CPU, for tests; `auto` does not choose it then.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class Blocks:
 
 
 # What is tried on a device. 16 rows is the least that a tensor core takes: few rows make many programs, which is what
-# a recurrence needs to fill a device; many rows read the weights less often. Each of them compiles for some seconds when
-# a shape is new, and fits into the shared memory of sm_80 in float32.
+# a recurrence needs to fill a device; many rows read the weights less often. Each compiles for seconds when a shape is
+# new, and fits into the shared memory of sm_80 in float32.
 CANDIDATES = (
     Blocks(16, 32, 32, 4, 3),
     Blocks(16, 64, 32, 4, 2),
@@ -56,16 +56,14 @@ CANDIDATES = (
     Blocks(64, 64, 32, 8, 2),
 )
 
+
 def _worth_trying(configs: list[triton.Config], named: dict[str, Any], **more: Any) -> list[triton.Config]:
     """Without the tiles that are mostly padding, for this batch and hidden size."""
     hidden, batch = more["H"], more["TUNING"]
 
     def fits(config: triton.Config) -> bool:
         tile = config.kwargs
-        return (
-            tile["BLOCK_B"] <= max(16, batch)
-            and tile["BLOCK_N"] < max(64, 2 * hidden)
-        )
+        return tile["BLOCK_B"] <= max(16, batch) and tile["BLOCK_N"] < max(64, 2 * hidden)
 
     return [config for config in configs if fits(config)]
 
@@ -199,12 +197,10 @@ def backward(
     )
 
 
-def _recurrent_gradient(
-    deltas: Tensor, h0: Tensor, output: Tensor, lengths: Tensor | None, reverse: bool
-) -> Tensor:
+def _recurrent_gradient(deltas: Tensor, h0: Tensor, output: Tensor, lengths: Tensor | None, reverse: bool) -> Tensor:
     """Sum over steps of deltas (T, B, P H) times the state before the step, (P H, H): output one step earlier in the
     order of the walk, h0 at each row's first step."""
-    T, B, _ = deltas.shape
+    B = deltas.shape[1]
     first, rest, states = deltas[0], deltas[1:], output[:-1]
     if reverse:
         rest, states = deltas[:-1], output[1:]  # at a row's last step this output is 0: the row has started from h0
