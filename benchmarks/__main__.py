@@ -5,6 +5,8 @@
 Times are medians of interleaved rounds in one run, in milliseconds; roofline.py explains the share of the roofline,
 which comes from the rates of `sgemm` and `copy` in the same run. The tables are not printed when a kernel disagrees
 with the reference.
+
+`python -m benchmarks gpu` is a measurement of its own, for a machine with a CUDA device: gpu.py.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from torch import nn
 
 import goru
 
-from . import agreement, compare, memory, readme, roofline
+from . import agreement, compare, gpu, memory, readme, roofline
 from .contenders import (
     SHAPES,
     Shape,
@@ -199,7 +201,9 @@ SECTIONS: dict[str, Callable[[int], Rows]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("sections", nargs="*", help=f"which of {', '.join([*SECTIONS, 'memory'])} (default: all)")
+    parser.add_argument(
+        "sections", nargs="*", help=f"which of {', '.join([*SECTIONS, 'memory'])} (default: all), or gpu"
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="thread counts to measure with")
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/bench.json"))
@@ -209,6 +213,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.page:
         return renew_readme()
+    if options.sections == ["gpu"]:
+        return gpu.main(options.rounds)
     if options.record and options.sections:
         parser.error(f"--record keeps a whole measurement, not {', '.join(options.sections)} alone")
     sections = options.sections or [*SECTIONS, "memory"]

@@ -61,7 +61,7 @@ def inputs(shape: Shape) -> Tensor:
 
 def training_step(module: nn.Module, x: Tensor, hidden: int, **call: Tensor) -> Step:
     """Forward and backward of all parameters, from a gradient at every output, as a loss over all steps gives it."""
-    grad = torch.randn(*x.shape[:2], hidden, generator=torch.Generator().manual_seed(2))
+    grad = torch.randn(*x.shape[:2], hidden, generator=torch.Generator().manual_seed(2)).to(x)
     parameters = list(module.parameters())
 
     def step() -> None:

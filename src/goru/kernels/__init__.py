@@ -1,5 +1,6 @@
-"""The recurrences and their backends: a folder for each cell, and one for what the native backend shares."""
+"""The recurrences and their backends: a folder for each cell, one for what the native backend shares, and
+one for the triton backend."""
 
-from . import eurnn, gated, goru, mesh
+from . import eurnn, gated, goru, mesh, triton
 
-__all__ = ["eurnn", "gated", "goru", "mesh"]
+__all__ = ["eurnn", "gated", "goru", "mesh", "triton"]

@@ -3,7 +3,8 @@
 reference   the equations in plain torch, differentiated by autograd, also twice
 manual      hand-derived backward pass in torch: any device, no compiler
 native      C++ kernels: CPU, float32 and float64
-auto        the first of native and manual that can run
+triton      GORU on NVIDIA devices, float32 and bfloat16
+auto        the first of triton, native and manual that can run
 
 A backend is an object of `Backend` with a kernel for each recurrence that it implements. `register` adds one.
 """
@@ -65,8 +66,9 @@ class Backend:
     """A way to run recurrences: where it can run, and its kernel for each recurrence, by name."""
 
     name: str
-    merit: str  # why to prefer it where it can run, in a clause
+    merit: str  # why to prefer it where it can run, in a clause; "" where no more is to say than why others cannot
     automatic: bool = True  # whether "auto" may take it
+    largest_hidden: int | None = None  # the most hidden units that it can take, None for any number
     kernels: dict[str, Kernel | Equations] = field(default_factory=dict)
 
     def obstacle(self, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -77,14 +79,18 @@ class Backend:
         """Why it cannot run at all although this machine is made for it, in a clause; None if nothing is amiss."""
         return None
 
-    def obstacle_to(self, recurrence: str | None, device: torch.device, dtype: torch.dtype) -> str | None:
+    def obstacle_to(
+        self, recurrence: str | None, device: torch.device, dtype: torch.dtype, hidden: int | None
+    ) -> str | None:
         if recurrence is not None and recurrence not in self.kernels:
             return f"the {self.name} backend does not implement {recurrence}"
+        if hidden is not None and self.largest_hidden is not None and hidden > self.largest_hidden:
+            return f"the {self.name} kernels take up to {self.largest_hidden} hidden units, the layer has {hidden}"
         return self.obstacle(device, dtype)
 
 
 REFERENCE = Backend("reference", "the plain equations", automatic=False)
-MANUAL = Backend("manual", "the hand-derived backward pass runs everywhere")
+MANUAL = Backend("manual", "")
 BACKENDS: dict[str, Backend] = {"reference": REFERENCE, "manual": MANUAL}  # "auto" prefers the last one that can run
 
 _in_context: ContextVar[str | None] = ContextVar("goru_backend", default=None)
@@ -137,14 +143,20 @@ def check_name(name: str, where: str) -> str:
     return name
 
 
-def choose(argument: str | None, device: torch.device, dtype: torch.dtype, recurrence: str | None = None) -> Choice:
-    """The backend for a layer whose constructor was given `argument`, on this device and with this dtype."""
+def choose(
+    argument: str | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    recurrence: str | None = None,
+    hidden: int | None = None,
+) -> Choice:
+    """The backend for a layer whose constructor was given `argument`, on this device, with this dtype and size."""
     if argument is None:
         wanted, source = preference()
     else:
         wanted, source = check_name(argument, "backend"), f"backend={argument!r} was given to the layer"
     if wanted != "auto":
-        obstacle = BACKENDS[wanted].obstacle_to(recurrence, device, dtype)
+        obstacle = BACKENDS[wanted].obstacle_to(recurrence, device, dtype, hidden)
         if obstacle is not None:
             raise RuntimeError(f"the {wanted} backend cannot run here ({source}): {obstacle}")
         return Choice(wanted, source)
@@ -152,9 +164,9 @@ def choose(argument: str | None, device: torch.device, dtype: torch.dtype, recur
     for backend in reversed(BACKENDS.values()):
         if not backend.automatic:
             continue
-        obstacle = backend.obstacle_to(recurrence, device, dtype)
+        obstacle = backend.obstacle_to(recurrence, device, dtype, hidden)
         if obstacle is None:
-            return Choice(backend.name, f"{source}: {'; '.join(obstacles) or backend.merit}")
+            return Choice(backend.name, f"{source}: {'; '.join(filter(None, [*obstacles, backend.merit]))}")
         obstacles.append(obstacle)
     raise RuntimeError(f"no backend can run here ({source}): {'; '.join(obstacles)}")
 

@@ -178,7 +178,9 @@ class RecurrentLayer(nn.Module):
         return ", ".join(parts)
 
     def _backend(self, weight: Tensor) -> str:
-        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence).backend
+        return backends.choose(
+            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
+        ).backend
 
     def forward(
         self,
@@ -376,7 +378,9 @@ class RecurrentCell(nn.Module):
         return ", ".join(parts)
 
     def _backend(self, weight: Tensor) -> str:
-        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence).backend
+        return backends.choose(
+            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
+        ).backend
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
