@@ -227,7 +227,10 @@ def _gated(cell: str, backend: str, device: torch.device, dtype: torch.dtype, re
     _generator.manual_seed(4)
     T, B, I, H, states, gates = 9, 5, 3, 19, *((2, 4) if cell == "LSTM" else (1, 3))
     lengths = torch.tensor([9, 1, 4, 9, 7], device=device)
-    leaves = [_draw(T, B, I, device=device, dtype=dtype), *(_draw(B, H, device=device, dtype=dtype) for _ in range(states))]
+    leaves = [
+        _draw(T, B, I, device=device, dtype=dtype),
+        *(_draw(B, H, device=device, dtype=dtype) for _ in range(states)),
+    ]
     leaves += [_draw(gates * H, size, device=device, dtype=dtype, scale=0.3) for size in (I, H)]
     leaves += [_draw(gates * H, device=device, dtype=dtype, scale=0.3) for _ in range(2)]
     recurrence, inputs = (LSTM, LstmInputs) if cell == "LSTM" else (GRU, GruInputs)
