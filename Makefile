@@ -1,7 +1,7 @@
 # Two commands for everyone: `make demo` runs the main job, `make test` the tests. Both set up .venv by themselves.
 PYTHON ?= python3
 RUN := .venv/bin/python
-SOURCES := pyproject.toml constraints.txt $(wildcard hatch_build.py) $(wildcard src/goru/kernels/csrc/*)
+SOURCES := pyproject.toml constraints.txt $(wildcard hatch_build.py) $(wildcard src/goru/kernels/csrc/*/*)
 
 .PHONY: demo test soak bench docs wheel clean results
 

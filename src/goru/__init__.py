@@ -4,7 +4,7 @@ from importlib.metadata import version as _version
 
 from . import gates
 from .activation import modrelu
-from .kernels.dispatch import use_backend
+from .kernels.backends import use_backend
 from .layers.eurnn import EURNN, EURNNCell
 from .layers.goru import GORU, GORUCell
 from .layers.parameter_groups import parameter_groups

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from .kernels import reference
+from .kernels.goru import reference
 from .kernels.lengths import valid_steps
-from .kernels.watching import full_precision
+from .kernels.mesh import build_matrix
 from .layers.goru import GORU, GORUUnit
-from .layers.recurrent import build_matrix
+from .tracing import full_precision
 
 
 @dataclass
@@ -66,7 +66,7 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
             records += own
             if isinstance(part, GORU):
                 listener = _goru_listener(part, own)
-                part._gate_listeners.append(listener)
+                part._listeners.append(listener)
                 listeners.append((part, listener))
             handles.append(part.register_forward_hook(_hook(own), with_kwargs=True))
         yield records
@@ -74,7 +74,7 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
         for handle in handles:
             handle.remove()
         for part, listener in listeners:
-            part._gate_listeners.remove(listener)
+            part._listeners.remove(listener)
 
 
 def _goru_listener(part: GORU, own: list[GateRecord]):
@@ -82,20 +82,10 @@ def _goru_listener(part: GORU, own: list[GateRecord]):
     assert isinstance(unit, GORUUnit)
 
     @torch.no_grad()
-    def listen(index, x, h0, parameters, lengths, reverse) -> None:
+    def listen(index, x, state, parameters, lengths, reverse) -> None:
         with full_precision(x):  # as the pass itself
-            trace = reference.goru_trace(
-                x,
-                h0,
-                parameters["weight_ih"],
-                parameters.get("weight_hh"),
-                parameters.get("bias"),
-                build_matrix(parameters["angles"], unit.mesh, "manual"),
-                lengths,
-                unit.reset_gate,
-                unit.update_gate,
-                reverse,
-            )
+            u = build_matrix(parameters["angles"], unit.mesh, "manual")
+            trace = reference.trace(unit.inputs(x, state, parameters, lengths, u), unit.options(reverse))
         _fill(own[index], trace.reset, trace.update, trace.candidate, trace.output)
 
     return listen
@@ -150,7 +140,7 @@ def _gru_trace(gru: nn.GRU, suffix: str, x: Tensor, h: Tensor, valid: Tensor, re
     """reset, update, candidate and state of one layer in one direction, each (T, B, H)."""
     weight_hh = getattr(gru, "weight_hh" + suffix)
     bias_ih, bias_hh = (getattr(gru, name + suffix, None) for name in ("bias_ih", "bias_hh"))
-    from_x = nn.functional.linear(x, getattr(gru, "weight_ih" + suffix), bias_ih)
+    from_x = nn.functional.linear(x, getattr(gru, "weight_ih" + suffix), bias_ih).unbind(0)
     steps = []
     for t in range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0]):
         x_r, x_z, x_n = from_x[t].chunk(3, -1)

@@ -1,1 +1,5 @@
-"""One recurrence, several implementations: see dispatch.py for how one is chosen."""
+"""The recurrences and their backends: a folder for each cell, and one for what the native backend shares."""
+
+from . import eurnn, goru, mesh
+
+__all__ = ["eurnn", "goru", "mesh"]

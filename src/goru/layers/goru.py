@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels import dispatch
+from ..kernels.goru import GORU as RECURRENCE
+from ..kernels.goru import GoruInputs, GoruOptions
+from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
-from .recurrent import Parameters, RecurrentCell, RecurrentLayer, check_sizes
+from .orthogonal import OrthogonalCell, OrthogonalLayer
+from .recurrent import Parameters, State, check_sizes
 
 if TYPE_CHECKING:
     from .convert import Conversion
-
-# b_h of the two public versions of the authors' code. The June 2017 one goes with mesh="tunable", capacity=2.
-INITIAL_B_H = {"published": 0.01, "june2017": 2.0}
-
 
 @dataclass(frozen=True)
 class GORUUnit:
@@ -38,13 +37,14 @@ class GORUUnit:
     init: str
 
     name = "GORU"
+    recurrence = RECURRENCE.name
 
     def __post_init__(self) -> None:
         for gate in ("reset_gate", "update_gate"):
             if not isinstance(getattr(self, gate), bool):
                 raise TypeError(f"{gate} should be of type bool, got: {type(getattr(self, gate)).__name__}")
-        if self.init not in INITIAL_B_H:
-            raise ValueError(f"init must be one of {', '.join(map(repr, INITIAL_B_H))}, got {self.init!r}")
+        if self.init not in STARTS:
+            raise ValueError(f"init must be one of {', '.join(map(repr, STARTS))}, got {self.init!r}")
 
     @property
     def gates(self) -> int:
@@ -62,45 +62,42 @@ class GORUUnit:
 
     @torch.no_grad()
     def initialise(self, parameters: Parameters) -> None:
-        H = self.mesh.size
-        nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
-        if self.gates:
-            nn.init.uniform_(parameters["weight_hh"], -0.01, 0.01)
-        if self.bias:
-            bias = parameters["bias"].zero_()
-            if self.reset_gate:
-                bias[:H] = 2.0
-            bias[-H:] = INITIAL_B_H[self.init]
-        if self.mesh.num_angles:
-            nn.init.uniform_(parameters["angles"], -math.pi, math.pi)
+        STARTS[self.init](self, parameters)
 
-    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return dtype
+    def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
+        return (dtype,)
+
+    def options(self, reverse: bool = False) -> GoruOptions:
+        return GoruOptions(self.mesh, self.reset_gate, self.update_gate, reverse)
+
+    def inputs(
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, u: Tensor | None
+    ) -> GoruInputs:
+        """The arguments of the recurrence, by rotations where u is None."""
+        return GoruInputs(
+            x,
+            state[0],
+            parameters["weight_ih"],
+            parameters.get("weight_hh"),
+            parameters.get("bias"),
+            u,
+            parameters["angles"] if u is None else None,
+            lengths,
+        )
 
     def run(
         self,
         x: Tensor,
-        h0: Tensor,
+        state: State,
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
         backend: str,
         matrix: Callable[[], Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        return dispatch.goru(
-            x,
-            h0,
-            parameters["weight_ih"],
-            parameters.get("weight_hh"),
-            parameters.get("bias"),
-            parameters["angles"] if dispatch.goru_prefers_rotations(self.mesh, backend) else matrix(),
-            lengths,
-            self.mesh,
-            reset_gate=self.reset_gate,
-            update_gate=self.update_gate,
-            reverse=reverse,
-            backend=backend,
-        )
+    ) -> tuple[Tensor, State]:
+        u = None if RECURRENCE.rotates(self.mesh, backend) else matrix()
+        output, h_n = RECURRENCE(self.inputs(x, state, parameters, lengths, u), self.options(reverse), backend)
+        return output, (h_n,)
 
     def describe(self) -> str:
         text = f"mesh={self.mesh.kind!r}"
@@ -112,7 +109,31 @@ class GORUUnit:
         return text if self.init == "published" else f"{text}, init={self.init!r}"
 
 
-class GORU(RecurrentLayer):
+def _start(b_h: float) -> Callable[[GORUUnit, Parameters], None]:
+    """Small weights, an open reset gate, random angles, and this bias of modReLU."""
+
+    def start(unit: GORUUnit, parameters: Parameters) -> None:
+        H = unit.mesh.size
+        nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
+        if unit.gates:
+            nn.init.uniform_(parameters["weight_hh"], -0.01, 0.01)
+        if unit.bias:
+            bias = parameters["bias"].zero_()
+            if unit.reset_gate:
+                bias[:H] = 2.0
+            bias[-H:] = b_h
+        if unit.mesh.num_angles:
+            nn.init.uniform_(parameters["angles"], -math.pi, math.pi)
+
+    return start
+
+
+# How the parameters start, by the name that `init` takes: those of the two public versions of the authors' code. The
+# June 2017 one goes with mesh="tunable", capacity=2.
+STARTS: dict[str, Callable[[GORUUnit, Parameters], None]] = {"published": _start(0.01), "june2017": _start(2.0)}
+
+
+class GORU(OrthogonalLayer):
     """Gated orthogonal recurrent layer; takes the place of `torch.nn.GRU`.
 
     >>> layer = GORU(10, 128, batch_first=True)
@@ -123,7 +144,7 @@ class GORU(RecurrentLayer):
     Arguments as in nn.GRU, and by keyword only:
         mesh: how the rotations are laid out, "fft" or "tunable".
         capacity: layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every rotation.
-        reset_gate, update_gate: False leaves the gate out (r = 1, z = 0).
+        reset_gate, update_gate: False removes the gate (r = 1, z = 0).
         init: "published" (b_h = 0.01) or "june2017" (b_h = 2), see docs.
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
 
@@ -155,14 +176,14 @@ class GORU(RecurrentLayer):
             unit,
             input_size,
             hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            backend,
-            device,
-            dtype,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
         )
         self.reset_gate = reset_gate
         self.update_gate = update_gate
@@ -173,14 +194,14 @@ class GORU(RecurrentLayer):
         """A GORU that starts from a trained nn.GRU: its gates are copied, U is the rotation nearest to its W_hn.
 
         With `mesh="tunable", capacity=hidden_size` U is that rotation exactly, any other mesh is fitted to it.
-        `layer.conversion` tells, per layer and direction, the residual of U and the biases that have no place.
+        `layer.conversion` has, per layer and direction, the residual of U and the biases that have no place.
         """
         from .convert import from_gru  # convert builds on this module
 
         return from_gru(gru, mesh=mesh, capacity=capacity, **options)
 
 
-class GORUCell(RecurrentCell):
+class GORUCell(OrthogonalCell):
     """One step of a GORU; takes the place of `torch.nn.GRUCell`.
 
     >>> cell = GORUCell(10, 20)
@@ -205,8 +226,10 @@ class GORUCell(RecurrentCell):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
-        super().__init__(unit, input_size, hidden_size, bias, backend, device, dtype)
-        self._steps = dispatch.GoruSteps(unit.mesh, reset_gate, update_gate)
+        super().__init__(
+            unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype
+        )
+        self._stepper = Stepper(RECURRENCE, unit.options())
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
@@ -214,6 +237,6 @@ class GORUCell(RecurrentCell):
             own = self._parameters
             if all(name in own for name in self._names):  # else one is computed: torch.nn.utils.parametrize
                 parameters = own["weight_ih"], own.get("weight_hh"), own.get("bias"), own["angles"]
-                if (h := dispatch.goru_step(self._steps, input, hx, parameters, self.backend)) is not None:
+                if (h := self._stepper.step(input, hx, parameters, self.backend)) is not None:
                     return h
         return super().forward(input, hx)

@@ -1,0 +1,40 @@
+"""EURNN's equations in plain torch: the specification that the kernels are compared with.
+
+Autograd differentiates it, twice if need be, and it runs under torch.func transforms.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...activation import modrelu
+from ..chunks import walk
+from ..lengths import valid_steps
+from .arguments import EurnnInputs, EurnnOptions
+
+
+def eurnn(inputs: EurnnInputs, options: EurnnOptions) -> tuple[Tensor, Tensor]:
+    """output (T, B, H), the real part, and h_n (B, H)."""
+    x, h0, weight_ih, bias, u, angles, lengths = inputs
+    mesh = options.mesh
+    valid = None if lengths is None else valid_steps(lengths, x.shape[0])[..., None]
+    if valid is not None:
+        x = torch.where(valid, x, torch.zeros_like(x))
+    from_x = x @ weight_ih.T
+    if mesh.complex:
+        from_x = torch.complex(from_x[..., : mesh.size], from_x[..., mesh.size :])
+    arrivals = from_x.unbind(0)
+    h = h0
+    outputs = []
+    for t in walk(x.shape[0], options.reverse):
+        rotated = mesh.apply(angles, h.T).T if angles is not None else h @ u.T  # type: ignore[union-attr]
+        new = rotated + arrivals[t]
+        if bias is not None:
+            new = modrelu(new, bias)
+        h = new if valid is None else torch.where(valid[t], new, h)
+        real = h.real if mesh.complex else h
+        outputs.append(real if valid is None else torch.where(valid[t], real, torch.zeros_like(real)))
+    if options.reverse:
+        outputs.reverse()
+    return torch.stack(outputs), h
