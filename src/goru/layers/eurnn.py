@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels.backends import Choice
 from ..kernels.eurnn import EURNN as RECURRENCE
 from ..kernels.eurnn import EurnnInputs, EurnnOptions
 from ..rotations import Mesh
@@ -59,7 +60,7 @@ class EURNNUnit:
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         matrix: Callable[[], Tensor],
     ) -> tuple[Tensor, State]:
         if self.mesh.complex and x.dtype in (torch.bfloat16, torch.float16):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels.backends import Choice
 from ..kernels.goru import GORU as RECURRENCE
 from ..kernels.goru import GoruInputs, GoruOptions
 from ..kernels.recurrence import Stepper
@@ -92,7 +93,7 @@ class GORUUnit:
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         matrix: Callable[[], Tensor],
     ) -> tuple[Tensor, State]:
         u = None if RECURRENCE.rotates(self.mesh, backend) else matrix()

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..kernels.backends import Choice
 from ..kernels.mesh import MESH_MATRIX, build_matrix
 from ..rotations import Mesh, orthogonality_error
-from ..tracing import refuse_transforms, untraced
+from ..tracing import transformed, untraced
 from .recurrent import Parameters, RecurrentCell, RecurrentLayer, State
 
 
@@ -27,7 +28,7 @@ class OrthogonalUnit(Protocol):
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         matrix: Callable[[], Tensor],
     ) -> tuple[Tensor, State]:
         """As the run of any unit; `matrix()` gives U, built once for the pass or cached from an earlier one."""
@@ -43,20 +44,19 @@ class MatrixCache:
     def __init__(self) -> None:
         self.cached: dict[str, tuple[Tensor, str, Tensor]] = {}
 
-    def matrix(self, key: str, angles: Tensor, mesh: Mesh, backend: str) -> Tensor:
+    def matrix(self, key: str, angles: Tensor, mesh: Mesh, backend: Choice) -> Tensor:
         needs_gradient = torch.is_grad_enabled() and angles.requires_grad
-        if MESH_MATRIX.is_plain(backend) or needs_gradient or not untraced(angles):
+        if MESH_MATRIX.is_plain(backend) or needs_gradient or not untraced(angles) or transformed(angles):
             return build_matrix(angles, mesh, backend)
-        refuse_transforms(backend, angles)  # a cached U would hide that derivatives are needed
         cached = self.cached.get(key)
         if cached is not None:
             before, by, u = cached
-            if by == backend and before.dtype == angles.dtype and torch.equal(before, angles):
+            if by == backend.backend and before.dtype == angles.dtype and torch.equal(before, angles):
                 return u
         # An inference tensor could not be saved for a backward pass that comes later, with frozen angles.
         with torch.inference_mode(False), torch.no_grad():
             u = build_matrix(angles, mesh, backend)
-            self.cached[key] = (angles.detach().clone(), backend, u)
+            self.cached[key] = (angles.detach().clone(), backend.backend, u)
         return u
 
     def __getstate__(self) -> dict[str, Any]:

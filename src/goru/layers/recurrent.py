@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from ..kernels import backends
+from ..kernels.backends import Choice
 from ..tracing import autocast_enabled
 
 Parameters = dict[str, Tensor]
@@ -48,7 +49,7 @@ class Unit(Protocol):
         ...
 
     def run(
-        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: str
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: Choice
     ) -> tuple[Tensor, State]:
         """output (T, B, H) and the last state, from x (T, B, I) and the initial state, each part (B, H)."""
         ...
@@ -168,8 +169,8 @@ class RecurrentLayer(nn.Module):
             parts.append(f"backend={self.backend!r}")
         return ", ".join(parts)
 
-    def _backend(self, weight: Tensor) -> str:
-        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence).backend
+    def _backend(self, weight: Tensor) -> Choice:
+        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence)
 
     def forward(
         self,
@@ -262,7 +263,7 @@ class RecurrentLayer(nn.Module):
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         suffix: str,
     ) -> tuple[Tensor, State]:
         """One layer in one direction, whose parameters have this suffix."""
@@ -353,8 +354,8 @@ class RecurrentCell(nn.Module):
         bias = ", bias=False" if self.bias is None else ""
         return f"{self.input_size}, {self.hidden_size}{bias}, {self.unit.describe()}"
 
-    def _backend(self, weight: Tensor) -> str:
-        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence).backend
+    def _backend(self, weight: Tensor) -> Choice:
+        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
@@ -390,7 +391,7 @@ class RecurrentCell(nn.Module):
         _, last = self._run_unit(x, state, parameters, self._backend(weight))
         return from_state(last if batched else tuple(part.squeeze(0) for part in last))
 
-    def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: str) -> tuple[Tensor, State]:
+    def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: Choice) -> tuple[Tensor, State]:
         return self.unit.run(x, state, parameters, None, False, backend)
 
     def _check_state(self, state: State, dtypes: tuple[torch.dtype, ...], batch: int, autocast: bool) -> None:
