@@ -29,8 +29,8 @@ FLAGS = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-math-errno",
 # x86-64-v3 and -v4, spelled out for compilers that do not know these names.
 AVX2 = ["-mavx2", "-mfma", "-mbmi", "-mbmi2"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mavx512cd"]
-# What every processor of a kind can run, then what some of them can; base/levels.cpp asks at run time. On 64-bit ARM the
-# plain level already has NEON and fused multiply-add.
+# What every processor of a kind can run, then what some of them can; base/levels.cpp checks at run time. On 64-bit ARM
+# the plain level already has NEON and fused multiply-add.
 LEVELS: dict[str, dict[str, list[str]]] = {"x86_64": {"generic": [], "avx2": AVX2, "avx512": AVX512}}
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import goru.__main__ as command
 from goru import doctor
-from goru.kernels import native, operators
+from goru.kernels import native
+from goru.kernels.backends import MANUAL, Kernel
 
 
 def test_report_and_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,13 +26,14 @@ def test_report_and_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 def test_a_wrong_kernel_is_noticed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    right = operators.BACKENDS["manual"].goru_forward
+    right = MANUAL.kernels["goru"]
+    assert isinstance(right, Kernel)
 
     def wrong(*arguments):
-        output, h_n, saved = right(*arguments)
+        output, h_n, saved = right.forward(*arguments)
         return output * 1.01, h_n, saved
 
-    monkeypatch.setattr(operators.BACKENDS["manual"], "goru_forward", wrong)
+    monkeypatch.setitem(MANUAL.kernels, "goru", replace(right, forward=wrong))
     monkeypatch.setattr(doctor, "SECONDS", 600.0)  # on a busy machine too
     assert doctor.main([]) == 1
     assert "FAILED manual float64 GORU by rotations forward" in capsys.readouterr().out

@@ -45,7 +45,7 @@ class Kernel:
     """A recurrence with a backward pass of its own. What `inputs`, `options` and the results are is said by the
     recurrence (recurrence.py).
 
-    forward(inputs, options, save) -> (*results, saved): `saved` is one tensor for the backward pass, empty if not `save`.
+    forward(inputs, options, save) -> (*results, saved): `saved` is for the backward pass, empty without `save`.
     backward(inputs, options, output, saved, grads, needs_x) -> the gradient of each input that can have one; None for
         an input that is None, and for the first input unless `needs_x`.
     saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone.

@@ -1,7 +1,7 @@
 """Walking over a sequence in chunks of steps, for passes in torch operations.
 
-What does not depend on the previous state is done for a whole chunk at once, and beside the results and what is saved only
-a chunk is in memory.
+What does not depend on the previous state is done for a whole chunk at once, and beside the results and what is saved
+only a chunk is in memory.
 """
 
 from __future__ import annotations

@@ -331,22 +331,28 @@ class Recurrence(Generic[Inputs, Options]):
 
 
 class Stepper:
-    """Single steps of one cell without gradients, by a backend that has a short way for them."""
+    """Single steps of one cell without gradients, by a backend that has a short way for them.
 
-    def __init__(self, recurrence: Recurrence, options: Any) -> None:
+    What a backend prepares for it may hold addresses, which no copy and no pickle of the cell may have.
+    """
+
+    def __init__(self, recurrence: str, options: Any) -> None:
         self.recurrence, self.options = recurrence, options
-        self.steppers: dict[str, Any] = {}
+        self.prepared: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"prepared": {}}
 
     def step(self, x: Tensor, h: Tensor, parameters: tuple[Tensor | None, ...], argument: str | None) -> Tensor | None:
         """The next state; None where this call has to go through the recurrence. The first parameter is weight_ih."""
         weight = parameters[0]
         if weight is None or not untraced(x, h):
             return None
-        backend = backends.choose(argument, weight.device, weight.dtype, self.recurrence.name).backend
-        if backend not in self.steppers:
-            make = getattr(backends.kernel(backend, self.recurrence.name), "stepper", None)
-            self.steppers[backend] = None if make is None else make(self.options)
-        stepper = self.steppers[backend]
+        backend = backends.choose(argument, weight.device, weight.dtype, self.recurrence).backend
+        if backend not in self.prepared:
+            make = getattr(backends.kernel(backend, self.recurrence), "stepper", None)
+            self.prepared[backend] = None if make is None else make(self.options)
+        stepper = self.prepared[backend]
         if stepper is None:
             return None
         return None if transformed(x, h, *parameters) else stepper.step(x, h, parameters)

@@ -160,7 +160,5 @@ class EURNNCell(OrthogonalCell):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
-        super().__init__(
-            unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype
-        )
+        super().__init__(unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype)
         self.complex = complex

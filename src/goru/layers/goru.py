@@ -27,6 +27,7 @@ from .recurrent import Parameters, State, check_sizes
 if TYPE_CHECKING:
     from .convert import Conversion
 
+
 @dataclass(frozen=True)
 class GORUUnit:
     """Parameters, initialisation and recurrence of a GORU; a gate that is off has no parameters."""
@@ -227,10 +228,8 @@ class GORUCell(OrthogonalCell):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
-        super().__init__(
-            unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype
-        )
-        self._stepper = Stepper(RECURRENCE, unit.options())
+        super().__init__(unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype)
+        self._stepper = Stepper(RECURRENCE.name, unit.options())
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""

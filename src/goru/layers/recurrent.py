@@ -1,8 +1,8 @@
 """The contract of torch.nn.GRU and torch.nn.GRUCell, written once for every unit of this package.
 
-A *unit* (GORUUnit, EURNNUnit) has the parameters, their initialisation and the recurrence of one layer in one direction.
-The modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names, errors.
-Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B batch, I input, H hidden.
+A *unit* (GORUUnit, EURNNUnit) has the parameters, their initialisation and the recurrence of one layer in one
+direction. The modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names,
+errors. Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B batch, I input, H hidden.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def forward(inputs: EurnnInputs, options: EurnnOptions, save: bool) -> tuple[Ten
         arrivals = _join(steps @ weight_ih.T, mesh).unbind(0)
         for i in walk(len(arrivals), reverse):
             t = chunk.start + i
-            rotated = h @ u.T if u is not None else rotations.apply(h.T).T
+            rotated = h @ u.T if rotations is None else rotations.apply(h.T).T  # type: ignore[union-attr]
             a = rotated + arrivals[i]
             if mesh.complex and save:
                 saves[t] = a
@@ -97,13 +97,13 @@ def backward(
             if active is not None:
                 da = da * active[i]
             D[i] = da
-            back = da @ u.conj() if u is not None else rotations.apply_inverse(da.T).T
+            back = da @ u.conj() if rotations is None else rotations.apply_inverse(da.T).T  # type: ignore[union-attr]
             g = back if valid is None else torch.where(valid[chunk.start + i], back, g)
         before = previous_states(chunk, states, h0, valid, T, reverse)
         flat, flat_before = D.view(n * B, H), before.view(n * B, H)
         if du is not None:
             du += flat.T @ flat_before.conj()
-        if dangles is not None:
+        if dangles is not None and rotations is not None:
             dangles += rotations.gradient(rotations.apply(flat_before.T), flat.T)
         from_x = torch.cat([flat.real, flat.imag], 1) if mesh.complex else flat
         dweight_ih.addmm_(from_x.T, steps.reshape(n * B, x.shape[2]))

@@ -1,7 +1,7 @@
 """The GORU recurrence: its arguments, and its kernel on each backend.
 
-    r = sigmoid(W_r h' + W_rx x + b_r)    z = sigmoid(W_z h' + W_zx x + b_z)    c = modReLU(W_x x + r (U h'), b_h)
-    h = z h' + (1 - z) c
+r = sigmoid(W_r h' + W_rx x + b_r)    z = sigmoid(W_z h' + W_zx x + b_z)    c = modReLU(W_x x + r (U h'), b_h)
+h = z h' + (1 - z) c
 """
 
 from __future__ import annotations

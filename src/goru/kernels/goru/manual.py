@@ -164,7 +164,7 @@ def backward(
 def _factors(
     D: Tensor, saves: Tensor, before: Tensor, has_bias: bool, reset_gate: bool, update_gate: bool
 ) -> Tensor | None:
-    """Fill D with what g is multiplied by (blocks v, r, z, c) and return z, the share of g that passes to the state before (None: nothing)."""
+    """Fill D with what g is multiplied by (blocks v, r, z, c) and return z, the share of g that goes on (None: 0)."""
     H = before.shape[-1]
     v, c = saves[..., :H], saves[..., -H:]
     z = saves[..., -2 * H : -H] if update_gate else None

@@ -22,14 +22,11 @@ SLACK = 16  # elements after a buffer, as library.scratch leaves them
 
 
 class GoruSteps:
-    """Takes the steps of one cell. It holds addresses, which no copy and no pickle of the cell may have."""
+    """Takes the steps of one cell. It holds addresses: see Stepper in recurrence.py."""
 
     def __init__(self, options: GoruOptions) -> None:
         self.options = options
         self.prepared: _Prepared | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"prepared": None}
 
     def step(self, x: Tensor, h: Tensor, parameters: Sequence[Tensor | None]) -> Tensor | None:
         """The state after h (B, H) or (H) with the input x (B, I) or (I); None where these are not plain enough for

@@ -17,11 +17,12 @@ from ..native.structures import structure
 LAYERS_AT_ONCE = 32  # of a tunable mesh
 SLICES = 8  # of the columns of U: the gradient's order of summation, whatever the number of threads
 
-MeshArguments = structure(
-    "MeshArguments", (c_int64, "size rotations"), (c_void_p, "p q reach coefficients phases")
-)
+MeshArguments = structure("MeshArguments", (c_int64, "size rotations"), (c_void_p, "p q reach coefficients phases"))
 MeshMatrixArguments = structure(
-    "MeshMatrixArguments", (MeshArguments, "mesh"), (c_int64, "threads slices angles"), (c_void_p, "u grad scratch sums")
+    "MeshMatrixArguments",
+    (MeshArguments, "mesh"),
+    (c_int64, "threads slices angles"),
+    (c_void_p, "u grad scratch sums"),
 )
 MeshSizes = structure("MeshSizes", (c_int64, "scratch columns"))
 library.declare(

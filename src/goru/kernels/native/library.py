@@ -65,8 +65,8 @@ def load() -> ctypes.CDLL | str:
     library.goru_tensor.restype = c_void_p
     if wrong := wrong_sizes(library):
         return (
-            f"the native kernels have other structures than this version of goru ({', '.join(wrong)}): rebuild them with "
-            "`python hatch_build.py` or `pip install -e .`"
+            f"the native kernels have other structures than this version of goru ({', '.join(wrong)}): rebuild them "
+            "with `python hatch_build.py` or `pip install -e .`"
         )
     for name, arguments in _signatures.items():
         function = getattr(library, name)
