@@ -167,7 +167,8 @@ class Recurrence(Generic[Inputs, Options]):
 
     # ------------------------------------------------------------------------------------------- operators
 
-    def _unflatten(self, flat: Sequence[Any]) -> tuple[Inputs, Options]:
+    def unflatten(self, flat: Sequence[Any]) -> tuple[Inputs, Options]:
+        """Inputs and options from an operator's arguments, without those behind."""
         return self.inputs(*flat[: self.tensors]), self.options.unflatten(flat[self.tensors :])
 
     def _chosen(self, inputs: Inputs, requested: str) -> str:
@@ -177,21 +178,21 @@ class Recurrence(Generic[Inputs, Options]):
 
     def _flat_run(self, *flat: Any) -> Tensor | Results:
         *given, requested = flat
-        inputs, options = self._unflatten(given)
+        inputs, options = self.unflatten(given)
         kernel = backends.kernel(self._chosen(inputs, requested), self.name)
         if isinstance(kernel, Equations):
             return _as_result(self._equations(inputs, options))
         return _as_result(self._forward(inputs, options, False, kernel)[: self.count])
 
     def _fake_run(self, *flat: Any) -> Tensor | Results:
-        inputs, options = self._unflatten(flat[:-1])
+        inputs, options = self.unflatten(flat[:-1])
         shapes = self.results(inputs, options)
         return _as_result(tuple(inputs[0].new_empty(shape, dtype=dtype) for shape, dtype in shapes))
 
     def _autograd(self, *flat: Any) -> Tensor | Results:
         """The operator above autograd: where a gradient is needed another one runs, which saves."""
         *given, requested = flat
-        inputs, options = self._unflatten(given)
+        inputs, options = self.unflatten(given)
         if not self._needs_gradient(inputs):
             with torch._C._AutoDispatchBelowAutograd():
                 return self.operator(*flat)
@@ -209,11 +210,11 @@ class Recurrence(Generic[Inputs, Options]):
 
     def _flat_forward(self, *flat: Any) -> Results:
         *given, backend = flat
-        return self._forward(*self._unflatten(given), True, backends.kernel(backend, self.name))
+        return self._forward(*self.unflatten(given), True, backends.kernel(backend, self.name))
 
     def _fake_forward(self, *flat: Any) -> Results:
         *given, backend = flat
-        inputs, options = self._unflatten(given)
+        inputs, options = self.unflatten(given)
         kernel = backends.kernel(backend, self.name)
         assert isinstance(kernel, Kernel)
         results = [inputs[0].new_empty(shape, dtype=dtype) for shape, dtype in self.results(inputs, options)]
@@ -221,7 +222,7 @@ class Recurrence(Generic[Inputs, Options]):
 
     def _split_backward(self, flat: Sequence[Any]) -> tuple[Results, Tensor, Tensor, Inputs, Options, bool, str]:
         grads, (output, saved, *given, needs_x, backend) = tuple(flat[: self.count]), flat[self.count :]
-        inputs, options = self._unflatten(given)
+        inputs, options = self.unflatten(given)
         return grads, output, saved, inputs, options, needs_x, backend
 
     def _flat_backward(self, *flat: Any) -> Tensor | Results:
@@ -238,7 +239,7 @@ class Recurrence(Generic[Inputs, Options]):
 
     def _flat_context(self, ctx: Any, inputs: tuple, output: Results) -> None:
         *given, backend = inputs
-        self._context(ctx, *self._unflatten(given), backend, output, plain=False)
+        self._context(ctx, *self.unflatten(given), backend, output, plain=False)
 
     def _context(self, ctx: Any, inputs: Inputs, options: Options, backend: str, outputs: Results, plain: bool) -> None:
         ctx.options, ctx.backend, ctx.plain = options, backend, plain

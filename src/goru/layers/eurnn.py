@@ -158,7 +158,7 @@ class EURNNCell(OrthogonalCell):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_sizes(input_size, hidden_size, bias)
+        check_sizes(input_size, hidden_size, bias, least=0)
         unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
         super().__init__(unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype)
         self.complex = complex

@@ -226,14 +226,14 @@ class GORUCell(OrthogonalCell):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_sizes(input_size, hidden_size, bias)
+        check_sizes(input_size, hidden_size, bias, least=0)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
         super().__init__(unit, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype)
         self._stepper = Stepper(RECURRENCE.name, unit.options())
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
-        if hx is not None and not (torch.compiler.is_compiling() or torch.is_grad_enabled()):
+        if hx is not None and self.hidden_size and not (torch.compiler.is_compiling() or torch.is_grad_enabled()):
             own = self._parameters
             if all(name in own for name in self._names):  # else one is computed: torch.nn.utils.parametrize
                 parameters = own["weight_ih"], own.get("weight_hh"), own.get("bias"), own["angles"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numbers
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -57,15 +57,15 @@ class Unit(Protocol):
     def describe(self) -> str: ...
 
 
-def check_sizes(input_size: Any, hidden_size: Any, bias: Any) -> None:
-    """The checks that layers and cells share, as nn.GRU makes them."""
+def check_sizes(input_size: Any, hidden_size: Any, bias: Any, least: int = 1) -> None:
+    """The checks that layers and cells share, as nn.GRU makes them; nn.GRUCell allows sizes of 0."""
     if not isinstance(bias, bool):
         raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
     for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
         if not isinstance(size, int):
             raise TypeError(f"{name} should be of type int, got: {type(size).__name__}")
-        if size <= 0:
-            raise ValueError(f"{name} must be greater than zero, got {size}")
+        if size < least:
+            raise ValueError(f"{name} must be {'greater than' if least else 'at least'} zero, got {size}")
 
 
 class RecurrentLayer(nn.Module):
@@ -172,6 +172,9 @@ class RecurrentLayer(nn.Module):
     def _backend(self, weight: Tensor) -> Choice:
         return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence)
 
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
+
     def forward(
         self,
         input: Tensor | PackedSequence,
@@ -271,9 +274,11 @@ class RecurrentLayer(nn.Module):
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
         if x.dtype != weight.dtype and not autocast_enabled(x):
+            # nn.GRU's words; a model of integers is no way out.
+            instead = f", or convert model: model.to({x.dtype})" if x.is_floating_point() else ""
             raise ValueError(
-                f"{self.unit.name} input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
-                f"Convert input: input.to({weight.dtype}), or convert model: model.to({x.dtype})"
+                f"{self.unit.name}: RNN input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"Convert input: input.to({weight.dtype}){instead}"
             )
         if x.shape[-1] != self.input_size:
             raise RuntimeError(
@@ -355,7 +360,11 @@ class RecurrentCell(nn.Module):
         return f"{self.input_size}, {self.hidden_size}{bias}, {self.unit.describe()}"
 
     def _backend(self, weight: Tensor) -> Choice:
-        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence)
+        argument = self.backend if self.hidden_size else backends.REFERENCE.name  # no kernel takes a state without units
+        return backends.choose(argument, weight.device, weight.dtype, self.unit.recurrence)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
@@ -398,12 +407,19 @@ class RecurrentCell(nn.Module):
         for h, dtype in zip(state, dtypes, strict=True):
             if h.shape[1] != self.hidden_size:
                 raise RuntimeError(
-                    f"hidden has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}"
+                    f"hidden0 has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}"
                 )
             if h.shape[0] != batch:
-                raise RuntimeError(f"Input batch size {batch} doesn't match hidden batch size {h.shape[0]}")
+                raise RuntimeError(f"Input batch size {batch} doesn't match hidden0 batch size {h.shape[0]}")
             if h.dtype != dtype and not autocast:
                 raise RuntimeError(f"{type(self).__name__}: hx must have dtype {dtype}, got {h.dtype}")
+
+
+def refuse_script(module: nn.Module) -> NoReturn:
+    """torch.jit.script calls this by way of `__prepare_scriptable__`."""
+    raise RuntimeError(
+        f"torch.jit.script cannot compile {type(module).__name__}: use torch.jit.trace, torch.compile or torch.export"
+    )
 
 
 def as_state(hx: Any, unit: Unit) -> State | None:
