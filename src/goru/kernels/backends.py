@@ -48,7 +48,8 @@ class Kernel:
     forward(inputs, options, save) -> (*results, saved): `saved` is for the backward pass, empty without `save`.
     backward(inputs, options, output, saved, grads, needs_x) -> the gradient of each input that can have one; None for
         an input that is None, and for the first input unless `needs_x`.
-    saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone.
+    saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone; its dtype is that of the
+        last result.
     rotates(mesh) -> whether it prefers the angles of a mesh to its matrix.
     stepper(options) -> an object whose step(x, h, parameters) takes single steps without gradients, or None.
     """

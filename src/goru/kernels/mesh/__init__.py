@@ -27,8 +27,12 @@ def _results(inputs: MeshInputs, mesh: Mesh) -> list[tuple[tuple[Any, ...], torc
 
 
 def _kernel(matrix: Callable[[Tensor, Mesh], Tensor], backward: Callable[..., Tensor]) -> Kernel:
+    def forward(inputs: MeshInputs, mesh: Mesh, save: bool) -> tuple[Tensor, Tensor]:
+        u = matrix(inputs.angles, mesh)
+        return u, u.new_empty(0)
+
     return Kernel(
-        lambda inputs, mesh, save: (matrix(inputs.angles, mesh), inputs.angles.new_empty(0)),
+        forward,
         lambda inputs, mesh, u, saved, grads, needs_x: (backward(grads[0], u, inputs.angles, mesh),),
         lambda inputs, mesh: (0,),
     )
