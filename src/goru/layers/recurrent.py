@@ -360,7 +360,7 @@ class RecurrentCell(nn.Module):
         return f"{self.input_size}, {self.hidden_size}{bias}, {self.unit.describe()}"
 
     def _backend(self, weight: Tensor) -> Choice:
-        argument = self.backend if self.hidden_size else backends.REFERENCE.name  # no kernel takes a state without units
+        argument = self.backend if self.hidden_size else backends.REFERENCE.name  # no kernel takes 0 units
         return backends.choose(argument, weight.device, weight.dtype, self.unit.recurrence)
 
     def __prepare_scriptable__(self) -> NoReturn:
