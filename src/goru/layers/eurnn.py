@@ -94,7 +94,8 @@ class EURNN(OrthogonalLayer):
     (torch.Size([50, 32, 64]), torch.complex64)
 
     Arguments as in nn.GRU, and by keyword only:
-        complex: True for a unitary U and a complex state: `output` is its real part, `h_n` and `hx` are complex.
+        complex: True for a unitary U and a complex state: `output` is its real part, `h_n` and `hx` are complex. A head
+            on the last state reads `h_n[-1].real`: the real part alone could not be given back as `hx`.
         mesh: how the rotations are laid out, "tunable" or "fft".
         capacity: number of layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every U.
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
@@ -135,6 +136,19 @@ class EURNN(OrthogonalLayer):
             dtype=dtype,
         )
         self.complex = complex
+
+    def _cell(self, input_size: int) -> EURNNCell:
+        mesh: Mesh = self.unit.mesh
+        return EURNNCell(
+            input_size,
+            self.hidden_size,
+            self.bias,
+            complex=mesh.complex,
+            mesh=mesh.kind,
+            capacity=mesh.capacity,
+            backend=self.backend,
+            device="meta",
+        )
 
 
 class EURNNCell(OrthogonalCell):

@@ -191,11 +191,26 @@ class GORU(OrthogonalLayer):
         self.update_gate = update_gate
         self.conversion: list[Conversion] = []  # filled by from_gru
 
+    def _cell(self, input_size: int) -> GORUCell:
+        unit: GORUUnit = self.unit
+        return GORUCell(
+            input_size,
+            self.hidden_size,
+            self.bias,
+            mesh=unit.mesh.kind,
+            capacity=unit.mesh.capacity,
+            reset_gate=unit.reset_gate,
+            update_gate=unit.update_gate,
+            init=unit.init,
+            backend=self.backend,
+            device="meta",
+        )
+
     @classmethod
-    def from_gru(cls, gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
+    def from_gru(cls, gru: nn.GRU, *, mesh: str | None = None, capacity: int | None = None, **options: Any) -> GORU:
         """A GORU that starts from a trained nn.GRU: its gates are copied, U is the rotation nearest to its W_hn.
 
-        With `mesh="tunable", capacity=hidden_size` U is that rotation exactly, any other mesh is fitted to it.
+        By default U is that rotation exactly, by `mesh="tunable", capacity=hidden_size`; another mesh is fitted to it.
         `layer.conversion` has, per layer and direction, the residual of U and the biases that have no place.
         """
         from .convert import from_gru  # convert builds on this module
