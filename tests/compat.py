@@ -1,7 +1,7 @@
 """The library's tests on other versions of torch: python tests/compat.py 2.6.0 2.15.0
 
-Each version gets an environment of its own in the user's cache folder, about 5 GB with torch's CUDA packages, which stays
-there for the next time. goru is built and installed anew each time, without its dependencies. Prints a line for each
+Each version gets an environment of its own in the user's cache folder, about 5 GB with torch's CUDA packages, for the
+next time too. goru is built and installed anew each time, without its dependencies. Prints a line for each
 version; the exit code is 0 if the tests passed on all of them.
 """
 
