@@ -8,6 +8,7 @@ errors. Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B bat
 from __future__ import annotations
 
 import numbers
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
@@ -103,7 +104,7 @@ class RecurrentLayer(nn.Module):
             warnings.warn(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
                 f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-                stacklevel=3,
+                stacklevel=_constructors(self) + 1,
             )
         _check_floating(dtype)
         self.unit: Unit = unit
@@ -437,6 +438,14 @@ def as_state(hx: Any, unit: Unit) -> State | None:
 def from_state(state: State) -> Any:
     """A state as users get it."""
     return state[0] if len(state) == 1 else state
+
+
+def _constructors(module: nn.Module) -> int:
+    """How many constructors of this module are running: a warning belongs to the line that called the first of them."""
+    count, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is module:
+        count, frame = count + 1, frame.f_back
+    return count
 
 
 def _check_floating(dtype: torch.dtype | None) -> None:
