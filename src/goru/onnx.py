@@ -43,7 +43,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 def _of_operator(recurrence: Recurrence, translate: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """A translation with the operator's arguments, from one with the inputs and options of a recurrence."""
 
-    def translated(*flat: Any) -> Any:
+    def translated(*flat):  # without annotations, from which torch would infer a signature
         *given, _backend = flat
         return translate(*recurrence.unflatten(given))
 
