@@ -199,11 +199,23 @@ def test_a_real_state_for_a_complex_cell_is_refused():
 
 
 @pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell])
-@pytest.mark.parametrize("sizes", [(0, 4), (4, 0), (-1, 4), (4, -1)])
-def test_non_positive_sizes_are_refused(cls, sizes):
-    """nn.GRUCell takes 0 in silence; the layer's rule is the better one."""
-    with pytest.raises(ValueError, match=r"greater than zero|positive"):
+@pytest.mark.parametrize("sizes", [(-1, 4), (4, -1)])
+def test_negative_sizes_are_refused(cls, sizes):
+    with pytest.raises(ValueError, match="at least zero"):
         cls(*sizes)
+
+
+@pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell, torch.nn.GRUCell])
+@pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
+def test_sizes_of_zero_are_possible_as_in_torch(cls, sizes):
+    cell = cls(*sizes)
+    x = torch.ones(2, sizes[0])
+    h = cell(x)
+    assert h.shape == (2, sizes[1])
+    h.abs().sum().backward()
+    assert all(parameter.grad is not None for parameter in cell.parameters())
+    with torch.no_grad():
+        assert cell(x, h).shape == h.shape
 
 
 @pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell])
