@@ -271,6 +271,6 @@ def test_the_cell_of_a_layer_shares_its_parameters():
     for place in ({"layer": 1}, {"reverse": True}):
         with pytest.raises(IndexError):
             layer.cell(**place)
-    torch.nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", torch.nn.Identity())
+    torch.nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", torch.nn.Tanh())
     with pytest.raises(TypeError, match="weight_hh of this layer is computed"):
         layer.cell(0)
