@@ -57,7 +57,7 @@ def second(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
     x = x.clone().requires_grad_()
     wanted = [x, *layer.parameters()]
     first = torch.autograd.grad(layer(x)[0].pow(3).sum(), wanted, create_graph=True)
-    return torch.autograd.grad(sum(g.pow(2).sum() for g in first), wanted)
+    return torch.autograd.grad(torch.stack([g.pow(2).sum() for g in first]).sum(), wanted)
 
 
 def third(layer: Any, x: Tensor) -> tuple[Tensor, ...]:

@@ -17,20 +17,21 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import onnxscript
 import torch
 from onnxscript import evaluator
-from onnxscript import opset18 as op
 
 from .activation import smallest_magnitude
-from .kernels.eurnn import EURNN, EurnnInputs, EurnnOptions
-from .kernels.goru import GORU, GoruInputs, GoruOptions
-from .kernels.mesh import MESH_MATRIX, MeshInputs
+from .kernels.eurnn import EURNN, EurnnOptions
+from .kernels.goru import GORU, GoruOptions
+from .kernels.mesh import MESH_MATRIX
 from .kernels.recurrence import Recurrence
 from .rotations import Mesh
 
 __all__ = ["translations"]
 
-Value = Any  # a value of the graph that is being made
+Value = Any  # a value of the graph that is being made; the fields of inputs are such values too, or None
+op: Any = onnxscript.opset18
 _TORCH = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
 
 
@@ -51,7 +52,7 @@ def _of_operator(recurrence: Recurrence, translate: Callable[[Any, Any], Any]) -
     return translated
 
 
-def _goru(inputs: GoruInputs, options: GoruOptions) -> tuple[Value, Value]:
+def _goru(inputs: Any, options: GoruOptions) -> tuple[Value, Value]:
     H, gates = options.mesh.size, options.reset_gate + options.update_gate
     u = _matrix(inputs.angles, options.mesh) if inputs.u is None else inputs.u
     recurrent = u if inputs.weight_hh is None else op.Concat(inputs.weight_hh, u, axis=0)
@@ -68,7 +69,7 @@ def _goru(inputs: GoruInputs, options: GoruOptions) -> tuple[Value, Value]:
     return _scan(inputs, recurrent, b_gates, b_h, gates + 1, options.reverse, step)
 
 
-def _eurnn(inputs: EurnnInputs, options: EurnnOptions) -> tuple[Value, Value]:
+def _eurnn(inputs: Any, options: EurnnOptions) -> tuple[Value, Value]:
     u = _matrix(inputs.angles, options.mesh) if inputs.u is None else inputs.u
     _refuse_complex(options.mesh)
 
@@ -78,7 +79,7 @@ def _eurnn(inputs: EurnnInputs, options: EurnnOptions) -> tuple[Value, Value]:
     return _scan(inputs, u, None, inputs.bias, 1, options.reverse, step)
 
 
-def _mesh_matrix(inputs: MeshInputs, mesh: Mesh) -> Value:
+def _mesh_matrix(inputs: Any, mesh: Mesh) -> Value:
     return _matrix(inputs.angles, mesh)
 
 
@@ -111,7 +112,7 @@ def _refuse_complex(mesh: Mesh) -> None:
 
 
 def _scan(
-    inputs: GoruInputs | EurnnInputs,
+    inputs: Any,
     recurrent: Value,
     b_gates: Value | None,
     b_h: Value | None,
