@@ -1,6 +1,7 @@
 """Gated orthogonal recurrent units for PyTorch: `goru.GORU` takes the place of `torch.nn.GRU`."""
 
 import sys as _sys
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
@@ -21,8 +22,7 @@ if _TYPE_CHECKING or not _is_command():
 else:  # `goru ls` and `goru --help` should not wait for torch: the library is imported when it is first used
 
     def __getattr__(name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from . import library
-
-        return getattr(library, name)
+        library = _sys.modules.get("goru.library") or _import_module("goru.library")
+        if name in library.__all__:
+            return getattr(library, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
