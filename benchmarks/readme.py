@@ -66,11 +66,11 @@ def _scale(rows: Rows) -> str:
         name: [row[f"{name} of roofline"] for row in rows if f"{name} of roofline" in row]
         for name in ("GORU", "GRU", "LSTM")
     }
-    told = ", ".join(f"{name} {min(values):.2f} to {max(values):.2f}" for name, values in shares.items())
+    joined = ", ".join(f"{name} {min(values):.2f} to {max(values):.2f}" for name, values in shares.items())
     return (
         "Share of the roofline (the step's arithmetic at the\n"
         "rate of a large sgemm, or its bytes at the rate of memory, measured in the same run) that is reached:\n"
-        f"{told}.\n"
+        f"{joined}.\n"
     )
 
 
@@ -81,8 +81,8 @@ def _factors(mean: dict[str, Any]) -> str:
 def _memory(sections: dict[str, Rows], threads: int) -> str:
     row = sections[f"memory, {threads} threads"][0]
     names = {"nn.GRU": "nn.GRU", "nn.LSTM": "nn.LSTM", "manual": "pure torch", "native": "native"}
-    told = ", ".join(f"{title} {row[f'{name} from start']:.0f} MB" for name, title in names.items())
-    return f"Peak memory of a training step at the copying shape, above the level before the layer existed:\n{told}."
+    joined = ", ".join(f"{title} {row[f'{name} from start']:.0f} MB" for name, title in names.items())
+    return f"Peak memory of a training step at the copying shape, above the level before the layer existed:\n{joined}."
 
 
 def _streaming(sections: dict[str, Rows], threads: int) -> str:

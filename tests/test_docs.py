@@ -159,7 +159,8 @@ def test_commands_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 assert words[2:4] == ["-c", "constraints.txt"]  # what they install is checked in test_readme
             elif words[0] == "python":
                 script = f"{words[2].replace('.', '/')}.py" if words[1] == "-m" else words[1]
-                assert script == "pytest.py" or (ROOT / script).is_file()
+                package = ROOT / words[2].replace(".", "/") / "__main__.py" if words[1] == "-m" else ROOT / script
+                assert script == "pytest.py" or (ROOT / script).is_file() or package.is_file()
                 assert all((ROOT / word).exists() for word in words[3:] if "/" in word)
         except (SystemExit, AssertionError, KeyError, LabError) as error:
             pytest.fail(f"{page.name}: {command}: {error}")

@@ -24,7 +24,7 @@ def test_report_and_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: p
         "torch ",
         " on ",
         "native kernels",
-        "GORU/EURNN/GRU/LSTM on cpu, float32",
+        *(f"{layer} on cpu, float32: " for layer in doctor.LAYERS),
         "everything works",
     ):
         assert words in text

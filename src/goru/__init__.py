@@ -1,27 +1,11 @@
-# ruff: noqa: F403, F405  (the names of __all__ come from library.py)
 """Gated orthogonal recurrent units for PyTorch: `goru.GORU` takes the place of `torch.nn.GRU`."""
 
 import sys as _sys
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = _version("goru")
-
-__all__ = [
-    "EURNN",
-    "GORU",
-    "GRU",
-    "LSTM",
-    "EURNNCell",
-    "GORUCell",
-    "GRUCell",
-    "LSTMCell",
-    "accelerate",
-    "gates",
-    "modrelu",
-    "parameter_groups",
-    "use_backend",
-]
 
 
 def _is_command() -> bool:
@@ -33,12 +17,12 @@ def _is_command() -> bool:
 
 
 if _TYPE_CHECKING or not _is_command():
-    from .library import *
+    from .library import *  # noqa: F403
+    from .library import __all__ as __all__
 else:  # `goru ls` and `goru --help` should not wait for torch: the library is imported when it is first used
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from . import library
-
-        return getattr(library, name)
+        library = _sys.modules.get("goru.library") or _import_module("goru.library")
+        if name in library.__all__:
+            return getattr(library, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -107,11 +107,11 @@ def _backends() -> Iterator[str]:
     for device in _devices():
         for dtype in DTYPES:
             name = str(dtype).removeprefix("torch.")
-            choices = {layer: _choice(device, dtype, layer.lower()) for layer in LAYERS}
-            if len(set(choices.values())) == 1:
-                choices = {"/".join(LAYERS): choices[LAYERS[0]]}
-            for layer, choice in choices.items():
-                yield f"{layer} on {device}, {name}: {choice}"
+            layers: dict[str, list[str]] = {}
+            for layer in LAYERS:
+                layers.setdefault(_choice(device, dtype, layer.lower()), []).append(layer)
+            for choice, alike in layers.items():
+                yield f"{'/'.join(alike)} on {device}, {name}: {choice}"
 
 
 def _choice(device: torch.device, dtype: torch.dtype, recurrence: str) -> str:

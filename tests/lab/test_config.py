@@ -36,11 +36,12 @@ def test_runs_kept_before_a_field_existed_go_on() -> None:
     """They are read with the value of what they did, equal today's, and fit their checkpoints' fingerprint."""
     config = paper.experiment("penn_treebank").config("goru")
     data = json.loads(config.to_json())
-    del data["optimizer"]["schedule"]
+    del data["optimizer"]["schedule"], data["layer"]["memory"]
     text = json.dumps(data, indent=2) + "\n"
     assert from_json(text, "here") == config
     assert hashlib.sha256(text.encode()).hexdigest() == config.digest()
     assert override(config, {"optimizer.schedule": "linear"}).digest() != config.digest()
+    assert override(config, {"layer.memory": 200}).digest() != config.digest()
 
 
 def test_shipped_configurations_are_different_runs() -> None:

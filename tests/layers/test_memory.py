@@ -11,7 +11,7 @@ from torch import nn
 
 import goru
 
-BOUNDS = (0.35, 1.0)
+BOUNDS = (0.2, 1.0)
 """What docs/mathematics.md promises of the mean gain at T = memory."""
 
 

@@ -6,7 +6,7 @@ from ..backends import MANUAL, REFERENCE, Equations, Kernel
 from ..native import NATIVE
 from ..recurrence import Recurrence
 from . import manual, native, reference
-from .arguments import EurnnInputs, EurnnOptions, results
+from .reference import EurnnInputs, EurnnOptions, results
 
 __all__ = ["EURNN", "EurnnInputs", "EurnnOptions"]
 

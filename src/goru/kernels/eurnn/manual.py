@@ -15,7 +15,7 @@ from ...rotations import Mesh
 from ..chunks import chunk_size, chunks, previous_states, walk
 from ..lengths import valid_steps
 from ..mesh.manual import Rotations
-from .arguments import EurnnInputs, EurnnOptions
+from .reference import EurnnInputs, EurnnOptions
 
 
 def prefers_rotations(mesh: Mesh) -> bool:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from ...rotations import Mesh
 from ..goru import native as goru_native
-from ..goru.arguments import GoruInputs, GoruOptions
+from ..goru.reference import GoruInputs, GoruOptions
 from ..mesh.native import Coefficients, MeshArguments
 from ..native import library
 from ..native.call import Call, check, dtype_code, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
 from . import native_matrix
-from .arguments import EurnnInputs, EurnnOptions
+from .reference import EurnnInputs, EurnnOptions
 
 EurnnArguments = structure(
     "EurnnArguments", (Shape, "shape"), (MeshArguments, "mesh"),

@@ -15,7 +15,7 @@ from ..native import library
 from ..native.call import Call, check, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
-from .arguments import EurnnInputs, EurnnOptions
+from .reference import EurnnInputs, EurnnOptions
 
 DenseArguments = structure(
     "DenseArguments", (Shape, "shape"), (c_int64, "saved_step"), (c_void_p, "x packed bias state output saved"),

@@ -1,17 +1,45 @@
-"""EURNN's equations in plain torch: the specification that the kernels are compared with.
+"""EURNN's equations in plain torch: the specification that the other implementations are compared with.
 
-Autograd differentiates it, twice if need be, and it runs under torch.func transforms.
+First what the recurrence is given and gives back; letters as in recurrence.py. Autograd differentiates
+the equations, twice if need be, and they run under torch.func transforms.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...activation import modrelu
+from ...rotations import Mesh
 from ..chunks import walk
 from ..lengths import valid_steps
-from .arguments import EurnnInputs, EurnnOptions
+
+
+class EurnnInputs(NamedTuple):
+    """The weights are real; h0 and u are complex if the mesh is. Either u or angles is None."""
+
+    x: Tensor  # (T, B, I)
+    h0: Tensor  # (B, H)
+    weight_ih: Tensor  # (H, I); for a complex mesh (2H, I), real rows, then imaginary ones
+    bias: Tensor | None  # (H)
+    u: Tensor | None  # (H, H)
+    angles: Tensor | None
+    lengths: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class EurnnOptions:
+    mesh: Mesh
+    reverse: bool = False
+
+
+def results(inputs: EurnnInputs, options: EurnnOptions) -> list[tuple[tuple[Any, ...], torch.dtype]]:
+    """output (T, B, H), the real part, and h_n (B, H)."""
+    x, H = inputs.x, options.mesh.size
+    return [((x.shape[0], x.shape[1], H), x.dtype), ((x.shape[1], H), inputs.h0.dtype)]
 
 
 def eurnn(inputs: EurnnInputs, options: EurnnOptions) -> tuple[Tensor, Tensor]:

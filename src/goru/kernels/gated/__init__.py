@@ -12,7 +12,7 @@ from ..backends import MANUAL, REFERENCE, Equations, Kernel
 from ..native import NATIVE
 from ..recurrence import Recurrence
 from . import manual, native, native_step, reference
-from .arguments import GatedOptions, GruInputs, LstmInputs, gru_results, lstm_results
+from .reference import GatedOptions, GruInputs, LstmInputs, gru_results, lstm_results
 
 __all__ = ["GRU", "LSTM", "GatedOptions", "GruInputs", "LstmInputs"]
 

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 from ..chunks import chunk_size, chunks, previous_states, walk
 from ..lengths import valid_steps
-from .arguments import GatedOptions, GruInputs, LstmInputs
+from .reference import GatedOptions, GruInputs, LstmInputs
 
 
 def gru_saved(inputs: GruInputs, options: GatedOptions) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from ..native import library
 from ..native.call import UNPACKED_ROWS, Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
-from .arguments import GatedOptions, GruInputs, LstmInputs
+from .reference import GatedOptions, GruInputs, LstmInputs
 
 GRU, LSTM = 0, 1  # as in csrc/gated/structures.h
 GATES = {GRU: 3, LSTM: 4}

@@ -11,8 +11,8 @@ from ..native import library
 from ..native.call import pointer
 from ..native.steps import Prepared, Steps
 from ..native.structures import structure
-from .arguments import GatedOptions, GruInputs, LstmInputs
 from .native import GatedCall, GatedForward
+from .reference import GatedOptions, GruInputs, LstmInputs
 
 GatedStream = structure(
     "GatedStream", (GatedForward, "forward"), (c_int64, "bias_bytes"), (c_void_p, "bias_ih bias_hh")

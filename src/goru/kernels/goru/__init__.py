@@ -10,7 +10,7 @@ from ..backends import MANUAL, REFERENCE, Equations, Kernel
 from ..native import NATIVE
 from ..recurrence import Recurrence
 from . import manual, native, native_step, reference
-from .arguments import GoruInputs, GoruOptions, results
+from .reference import GoruInputs, GoruOptions, results
 
 __all__ = ["GORU", "GoruInputs", "GoruOptions"]
 

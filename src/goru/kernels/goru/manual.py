@@ -19,7 +19,7 @@ from ...activation import smallest_magnitude
 from ..chunks import chunk_size, chunks, previous_states, walk
 from ..lengths import valid_steps
 from ..mesh import manual as mesh_manual
-from .arguments import GoruInputs, GoruOptions
+from .reference import GoruInputs, GoruOptions
 
 
 def saved(inputs: GoruInputs, options: GoruOptions) -> tuple[Any, ...]:

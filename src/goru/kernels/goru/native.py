@@ -14,7 +14,7 @@ from ..native import library
 from ..native.call import UNPACKED_ROWS, Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
-from .arguments import GoruInputs, GoruOptions
+from .reference import GoruInputs, GoruOptions
 
 MATRIX, FFT, TUNABLE = 0, 1, 2  # how U acts on a row, as in csrc/mesh/structures.h
 

@@ -13,8 +13,8 @@ from ..native import library
 from ..native.call import pointer
 from ..native.steps import SLACK, Prepared, Steps
 from ..native.structures import structure
-from .arguments import GoruInputs, GoruOptions
 from .native import GoruCall, GoruForward, prefers_rotations
+from .reference import GoruInputs, GoruOptions
 
 GoruStream = structure(
     "GoruStream", (GoruForward, "forward"), (c_int64, "line angle_bytes"), (c_void_p, "angles angles_before")
