@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ["hypothesis", "numpy", "pytest", "pytest-xdist", "setuptools"]
+PACKAGES = ["expecttest", "hypothesis", "numpy", "pytest", "pytest-xdist", "setuptools"]
 # What needs more than the library: the laboratory, the documentation, the build, the benchmarks, ONNX.
 LEFT_OUT = ["lab", "test_benchmarks.py", "test_build.py", "test_docs.py", "test_onnx.py", "test_readme.py"]
 
@@ -23,11 +23,13 @@ def environment(version: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = cache / "goru" / "compat" / f"torch-{version}-py{sys.version_info.major}.{sys.version_info.minor}"
     python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
+    complete = folder / "complete"
+    if not complete.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir"]
-        subprocess.run([*install, f"torch=={version}", *PACKAGES], check=True)
-        (folder / "complete").touch()
+    wanted = " ".join([f"torch=={version}", *PACKAGES])
+    if not complete.exists() or complete.read_text() != wanted:
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", *wanted.split()], check=True)
+        complete.write_text(wanted)
     return python
 
 

@@ -23,6 +23,8 @@ KINDS: dict[str, Callable[..., Any]] = {
     "GORU by rotations": lambda **options: goru.GORU(2, 64, mesh="tunable", capacity=2, **options),
     "EURNN": lambda **options: goru.EURNN(2, 3, complex=False, bidirectional=True, **options),
     "EURNN complex": lambda **options: goru.EURNN(2, 3, **options),
+    "GRU": lambda **options: goru.GRU(2, 3, bidirectional=True, **options),
+    "LSTM": lambda **options: goru.LSTM(2, 3, **options),
 }
 
 
@@ -43,11 +45,12 @@ def dual(layer: Any, x: Tensor) -> Tensor:
         return tangent
 
 
-def dual_angles(layer: Any, x: Tensor) -> Tensor:
-    angles = layer.angles_l0.detach()
+def dual_parameter(layer: Any, x: Tensor) -> Tensor:
+    name = "angles_l0" if hasattr(layer, "angles_l0") else "weight_hh_l0"
+    parameter = getattr(layer, name).detach()
     with forward_ad.dual_level(), torch.no_grad():
         layer(x)  # U is cached from here on
-        changed = {"angles_l0": forward_ad.make_dual(angles, torch.ones_like(angles))}
+        changed = {name: forward_ad.make_dual(parameter, torch.ones_like(parameter))}
         tangent = forward_ad.unpack_dual(torch.func.functional_call(layer, changed, (x,))[0]).tangent
         assert tangent is not None
         return tangent
@@ -101,7 +104,7 @@ DERIVATIVES: dict[str, Callable[[Any, Tensor], Any]] = {
     "hessian": lambda layer, x: torch.func.hessian(lambda x: layer(x)[0].pow(2).sum())(x),
     "vmap": lambda layer, x: torch.vmap(layer, 0, 0)(torch.stack([x, x.sin(), x.cos()])),
     "dual input": dual,
-    "dual angles": dual_angles,
+    "dual parameter": dual_parameter,
 }
 
 

@@ -47,6 +47,14 @@ class Whole(nn.Module):
         return self.head(output), h_n
 
 
+class WholeLSTM(Whole):
+    """The same with two states."""
+
+    def forward(self, x: Tensor, hx: Tensor, cx: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        output, states = self.layer(x, (hx, cx), lengths=lengths)
+        return self.head(output), *states
+
+
 def lively(layer: Any) -> Any:
     """With larger weights than a layer starts with, and no positive b_h: modReLU without its jump at 0."""
     generator = torch.Generator().manual_seed(0)
@@ -58,8 +66,8 @@ def lively(layer: Any) -> Any:
     return layer.eval()
 
 
-def export(module: nn.Module, arguments: tuple[Tensor, ...], dynamic: Any, path: Path) -> Any:
-    """A session on the exported file, which has ONNX's own operators alone."""
+def export(module: nn.Module, arguments: tuple[Tensor, ...], dynamic: Any, path: Path, expected: str = "Scan") -> Any:
+    """A session on the exported file, which has ONNX's own operators alone, `expected` among them."""
     torch.onnx.export(
         module, arguments, path, dynamo=True, dynamic_shapes=dynamic, verbose=False,
         custom_translation_table=goru.onnx.translations(),
@@ -68,7 +76,7 @@ def export(module: nn.Module, arguments: tuple[Tensor, ...], dynamic: Any, path:
     onnx.checker.check_model(model, full_check=True)
     assert [imported.domain for imported in model.opset_import] == [""]
     assert not model.functions
-    assert "Scan" in {node.op_type for node in model.graph.node}
+    assert {"Scan", "GRU", "LSTM"} & {node.op_type for node in model.graph.node} == {expected}
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
@@ -77,7 +85,8 @@ def same(module: nn.Module, session: Any, arguments: tuple[Tensor, ...]) -> None
     found = session.run(None, dict(zip(names, (a.numpy() for a in arguments), strict=True)))
     with torch.no_grad():
         expected = module(*arguments)
-    for ours, theirs in zip(expected, found, strict=True):
+    flat = [tensor for part in expected for tensor in (part if isinstance(part, tuple) else (part,))]
+    for ours, theirs in zip(flat, found, strict=True):
         assert ours.shape == theirs.shape
         assert (ours - torch.from_numpy(theirs)).abs().max() <= 1e-5 * max(1, ours.abs().max())
 
@@ -85,7 +94,17 @@ def same(module: nn.Module, session: Any, arguments: tuple[Tensor, ...]) -> None
 def layers() -> list[Any]:
     plain = [pytest.param(goru.GORU, options, id=f"GORU {name}") for name, options in (LAYERS | GATES).items()]
     real = [pytest.param(goru.EURNN, o | {"complex": False}, id=f"EURNN {name}") for name, o in LAYERS.items()]
-    return plain + real
+    gated = [
+        pytest.param(kind, options, id=f"{kind.__name__} {name}")
+        for kind in (goru.GRU, goru.LSTM)
+        for name, options in LAYERS.items()
+        if "mesh" not in options
+    ]
+    return plain + real + gated
+
+
+def operator_of(kind: Any) -> str:
+    return kind.__name__ if kind in (goru.GRU, goru.LSTM) else "Scan"
 
 
 @pytest.mark.parametrize(("kind", "options"), layers())
@@ -93,25 +112,25 @@ def test_other_lengths_and_batches(kind: Any, options: dict[str, Any], tmp_path:
     layer = lively(kind(I, H, **options))
     steps, batch = torch.export.Dim("steps"), torch.export.Dim("batch")
     shape = {0: batch, 1: steps} if layer.batch_first else {0: steps, 1: batch}
-    session = export(layer, (torch.randn(5, 2, I),), (shape,), tmp_path / "layer.onnx")
+    session = export(layer, (torch.randn(5, 2, I),), (shape,), tmp_path / "layer.onnx", operator_of(kind))
     for size in ((5, 2), (40, 3), (1, 1)):
         same(layer, session, (torch.randn(*size, I),))
 
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}], ids=["one", "two directions"])
-@pytest.mark.parametrize("kind", ["GORU", "EURNN"])
-def test_lengths_and_states(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
-    layer = goru.GORU(I, H, **options) if kind == "GORU" else goru.EURNN(I, H, complex=False, **options)
-    module = Whole(lively(layer)).eval()
-    states = layer.num_layers * layer.num_directions
+@pytest.mark.parametrize("kind", [goru.GORU, goru.EURNN, goru.GRU, goru.LSTM])
+def test_lengths_and_states(kind: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    layer = kind(I, H, **options, **({"complex": False} if kind is goru.EURNN else {}))
+    module = (WholeLSTM if kind is goru.LSTM else Whole)(lively(layer)).eval()
+    states = (2 if kind is goru.LSTM else 1) * [layer.num_layers * layer.num_directions]
 
     def arguments(steps: int, batch: int) -> tuple[Tensor, ...]:
         lengths = torch.randint(1, steps + 1, (batch,))
-        return torch.randn(steps, batch, I), torch.randn(states, batch, H), lengths
+        return torch.randn(steps, batch, I), *(torch.randn(size, batch, H) for size in states), lengths
 
     steps, batch = torch.export.Dim("steps"), torch.export.Dim("batch")
-    dynamic = ({0: steps, 1: batch}, {1: batch}, {0: batch})
-    session = export(module, arguments(5, 2), dynamic, tmp_path / "module.onnx")
+    dynamic = ({0: steps, 1: batch}, *({1: batch} for _ in states), {0: batch})
+    session = export(module, arguments(5, 2), dynamic, tmp_path / "module.onnx", operator_of(kind))
     for size in ((5, 2), (23, 4), (1, 1)):
         same(module, session, arguments(*size))
 

@@ -20,7 +20,10 @@ LAYERS: dict[str, Any] = {
     "GORU by rotations": lambda **options: goru.GORU(3, 64, mesh="tunable", capacity=2, **options),
     "EURNN": lambda **options: goru.EURNN(3, 8, complex=False, **options),
     "EURNN complex": lambda **options: goru.EURNN(3, 8, **options),
+    "GRU": lambda **options: goru.GRU(3, 8, num_layers=2, bidirectional=True, **options),
+    "LSTM": lambda **options: goru.LSTM(3, 8, **options),
 }
+OPERATORS = {f"goru.{name}.default" for name in ("goru", "eurnn", "gru", "lstm", "mesh_matrix")}
 RUN = """
 import sys
 import torch
@@ -52,7 +55,7 @@ def test_a_program_carries_no_choice(kind: str, grad: bool) -> None:
         found = arguments_of(export(LAYERS[kind](), x))
         named = arguments_of(export(LAYERS[kind](backend="manual"), x))
     assert found
-    assert all(name in ("goru.goru.default", "goru.eurnn.default", "goru.mesh_matrix.default") for name, _ in found)
+    assert {name for name, _ in found} <= OPERATORS
     assert {backend for _, backend in found} == {"auto"}
     assert {backend for _, backend in named} == {"manual"}
 
@@ -106,14 +109,15 @@ def test_jit_trace_without_options(kind: str, training: bool) -> None:
     torch.testing.assert_close(*grads)
 
 
-def test_jit_trace_of_a_cell() -> None:
-    cell = goru.GORUCell(3, 8)
+@pytest.mark.parametrize("kind", [goru.GORUCell, goru.GRUCell])
+def test_jit_trace_of_a_cell(kind: Any) -> None:
+    cell = kind(3, 8)
     traced: Any = torch.jit.trace(cell, (torch.randn(2, 3), torch.randn(2, 8)))
     x, h = torch.randn(5, 3), torch.randn(5, 8)
     torch.testing.assert_close(traced(x, h), cell(x, h))
 
 
-@pytest.mark.parametrize("module", [goru.GORU(3, 4), nn.Sequential(goru.GORUCell(3, 4))])
+@pytest.mark.parametrize("module", [goru.GORU(3, 4), goru.LSTM(3, 4), nn.Sequential(goru.GORUCell(3, 4))])
 def test_jit_script_is_refused_in_a_sentence(module: nn.Module) -> None:
-    with pytest.raises(RuntimeError, match=r"torch.jit.script cannot compile GORU\w*: use torch.jit.trace"):
+    with pytest.raises(RuntimeError, match=r"torch.jit.script cannot compile (GORU|LSTM)\w*: use torch.jit.trace"):
         torch.jit.script(module)

@@ -17,7 +17,7 @@ from .kernels.goru import reference
 from .kernels.mesh import build_matrix
 from .layers.gated import GRU, LSTM, GatedUnit
 from .layers.goru import GORU, GORUUnit
-from .layers.recurrent import Parameters, State
+from .layers.unit import Parameters, State
 from .tracing import full_precision
 
 OURS = GORU | GRU | LSTM

@@ -3,8 +3,8 @@
     torch.onnx.export(model, (x,), "model.onnx", dynamo=True, custom_translation_table=goru.onnx.translations(),
                       dynamic_shapes=...)
 
-A recurrence becomes a Scan over the steps, so their number and the batch stay free; U becomes the products of its
-rotations, constants that torch's exporter or the runtime folds. The file has no operator outside ONNX's own set. A
+GRU and LSTM become ONNX's own. The recurrence of GORU and EURNN becomes a Scan over the steps. The numbers of steps and
+rows stay free; U becomes the products of its rotations, constants that torch's exporter or the runtime folds. The file has no operator outside ONNX's own set. A
 complex EURNN has no translation: ONNX has no complex products. Needs the extra `goru[onnx]`.
 
 Legend: T steps, B batch, I input, H hidden.
@@ -23,6 +23,7 @@ from onnxscript import evaluator
 
 from .activation import smallest_magnitude
 from .kernels.eurnn import EURNN, EurnnOptions
+from .kernels.gated import GRU, LSTM, GatedOptions
 from .kernels.goru import GORU, GoruOptions
 from .kernels.mesh import MESH_MATRIX
 from .kernels.recurrence import Recurrence
@@ -37,7 +38,7 @@ _TORCH = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """The table for torch.onnx.export(custom_translation_table=...)."""
-    made = {GORU: _goru, EURNN: _eurnn, MESH_MATRIX: _mesh_matrix}
+    made = {GORU: _goru, EURNN: _eurnn, GRU: _gru, LSTM: _lstm, MESH_MATRIX: _mesh_matrix}
     return {recurrence.operator: _of_operator(recurrence, translate) for recurrence, translate in made.items()}
 
 
@@ -77,6 +78,45 @@ def _eurnn(inputs: Any, options: EurnnOptions) -> tuple[Value, Value]:
         return modrelu(op.Add(from_x[0], from_h[0]))
 
     return _scan(inputs, u, None, inputs.bias, 1, options.reverse, step)
+
+
+def _gru(inputs: Any, options: GatedOptions) -> tuple[Value, ...]:
+    # torch's order of the gates is r, z, n; with `linear_before_reset` both have the same equations.
+    return _gated(op.GRU, inputs, options, (inputs.h0,), order=(1, 0, 2), linear_before_reset=1)
+
+
+def _lstm(inputs: Any, options: GatedOptions) -> tuple[Value, ...]:
+    # torch's order of the gates is i, f, g, o, that of ONNX i, o, f, g.
+    return _gated(op.LSTM, inputs, options, (inputs.h0, inputs.c0), order=(0, 3, 1, 2))
+
+
+def _gated(
+    operator: Any, inputs: Any, options: GatedOptions, states: Sequence[Value], order: tuple[int, ...], **attributes: int
+) -> tuple[Value, ...]:
+    """ONNX's own operator, for one direction; its arrays have an axis of directions."""
+
+    def ordered(rows: Value) -> Value:
+        gates = op.Split(rows, num_outputs=len(order), axis=0)
+        return op.Concat(*(gates[i] for i in order), axis=0)
+
+    def with_direction(value: Value) -> Value:
+        return op.Unsqueeze(value, _constant([0]))
+
+    bias = None
+    if inputs.bias_ih is not None:
+        bias = with_direction(op.Concat(ordered(inputs.bias_ih), ordered(inputs.bias_hh), axis=0))
+    output, *last = operator(
+        inputs.x,
+        with_direction(ordered(inputs.weight_ih)),
+        with_direction(ordered(inputs.weight_hh)),
+        bias,
+        None if inputs.lengths is None else op.Cast(inputs.lengths, to=ir.DataType.INT32.value),
+        *map(with_direction, states),
+        hidden_size=inputs.weight_hh.shape[1],
+        direction="reverse" if options.reverse else "forward",
+        **attributes,
+    )
+    return op.Squeeze(output, _constant([1])), *(op.Squeeze(state, _constant([0])) for state in last)
 
 
 def _mesh_matrix(inputs: Any, mesh: Mesh) -> Value:

@@ -198,14 +198,14 @@ def test_a_real_state_for_a_complex_cell_is_refused():
         goru.EURNNCell(I, H, complex=False)(zeros(2, I), zeros(2, H, dtype=torch.complex64))
 
 
-@pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell])
+@pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell, goru.GRUCell, goru.LSTMCell])
 @pytest.mark.parametrize("sizes", [(-1, 4), (4, -1)])
 def test_negative_sizes_are_refused(cls, sizes):
     with pytest.raises(ValueError, match="at least zero"):
         cls(*sizes)
 
 
-@pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell, torch.nn.GRUCell])
+@pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell, goru.GRUCell, torch.nn.GRUCell])
 @pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
 def test_sizes_of_zero_are_possible_as_in_torch(cls, sizes):
     cell = cls(*sizes)
@@ -216,6 +216,19 @@ def test_sizes_of_zero_are_possible_as_in_torch(cls, sizes):
     assert all(parameter.grad is not None for parameter in cell.parameters())
     with torch.no_grad():
         assert cell(x, h).shape == h.shape
+
+
+@pytest.mark.parametrize("cls", [goru.LSTMCell, torch.nn.LSTMCell])
+@pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
+def test_sizes_of_zero_with_two_states(cls, sizes):
+    cell = cls(*sizes)
+    x = torch.ones(2, sizes[0])
+    h, c = cell(x)
+    assert h.shape == c.shape == (2, sizes[1])
+    (h + c).abs().sum().backward()
+    assert all(parameter.grad is not None for parameter in cell.parameters())
+    with torch.no_grad():
+        assert cell(x, (h, c))[0].shape == h.shape
 
 
 @pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell])
@@ -246,6 +259,8 @@ def test_published_initialisation():
         lambda: goru.GORU(I, H, 2, bias=False, bidirectional=True, mesh="tunable", capacity=3, reset_gate=False),
         lambda: goru.EURNN(I, H, 2, bidirectional=True),
         lambda: goru.EURNN(I, H, 2, bidirectional=True, complex=False, mesh="fft"),
+        lambda: goru.GRU(I, H, 2, bidirectional=True),
+        lambda: goru.LSTM(I, H, 2, bias=False, bidirectional=True),
     ],
 )
 def test_the_cell_of_a_layer_takes_its_steps(make):
@@ -258,19 +273,21 @@ def test_the_cell_of_a_layer_takes_its_steps(make):
             cell, h, states = layer.cell(k, reverse=reverse), None, []
             for x_t in outputs[-1].flip(0) if reverse else outputs[-1]:
                 h = cell(x_t, h)
-                states.append(h.real if h.is_complex() else h)
+                output = h[0] if isinstance(h, tuple) else h
+                states.append(output.real if output.is_complex() else output)
             directions.append(torch.stack(states[::-1] if reverse else states))
         outputs.append(torch.cat(directions, -1))
     torch.testing.assert_close(outputs[-1], layer(x)[0])
 
 
-def test_the_cell_of_a_layer_shares_its_parameters():
-    layer = goru.GORU(I, H)
+@pytest.mark.parametrize("kind", [goru.GORU, goru.GRU])
+def test_the_cell_of_a_layer_shares_its_parameters(kind):
+    layer = kind(I, H)
     cell = layer.cell(0)
     assert {id(p) for p in cell.parameters()} == {id(p) for p in layer.parameters()}
-    for place in ({"layer": 1}, {"reverse": True}):
+    for place, reverse in ((1, False), (0, True)):
         with pytest.raises(IndexError):
-            layer.cell(**place)
+            layer.cell(place, reverse)
     torch.nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", torch.nn.Tanh())
     with pytest.raises(TypeError, match="weight_hh of this layer is computed"):
         layer.cell(0)

@@ -162,3 +162,46 @@ def test_autocast(kind: Kind):
     assert_close(output.float(), exact, 5 * 4 * torch.finfo(torch.bfloat16).eps)
     output.float().sum().backward()
     assert torch.isfinite(layer.angles_l0.grad).all()
+
+
+RECURRENT: dict[str, tuple[Any, Any]] = {
+    "GORU": (goru.GORU, nn.GRU),
+    "EURNN": (lambda *sizes: goru.EURNN(*sizes, complex=False), nn.GRU),
+    "GRU": (goru.GRU, nn.GRU),
+    "GORUCell": (goru.GORUCell, nn.GRUCell),
+    "EURNNCell": (lambda *sizes: goru.EURNNCell(*sizes, complex=False), nn.GRUCell),
+    "GRUCell": (goru.GRUCell, nn.GRUCell),
+    "LSTMCell": (goru.LSTMCell, nn.LSTMCell),
+}
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("state", [None, F32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16])
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_results_under_autocast_have_the_dtypes_of_torch(kind, dtype, state, grad):
+    ours, theirs = (make(I, H) for make in RECURRENT[kind])
+    single = "Cell" in kind
+    x = draw(*(() if single else (5,)), 2, I, dtype=F32).to(dtype)
+    h = None if state is None else torch.zeros(*(() if single else (1,)), 2, H, dtype=state)
+    hx = (h, h) if h is not None and "LSTM" in kind else h
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.set_grad_enabled(grad):
+        results, expected = ours(x, hx), theirs(x, hx)
+    dtypes = [[r.dtype for r in ([made] if isinstance(made, torch.Tensor) else made)] for made in (results, expected)]
+    assert dtypes[0] == dtypes[1]
+
+
+def test_the_state_of_a_complex_layer_stays_complex_under_autocast():
+    layer = goru.EURNN(I, H)
+    x = draw(5, 2, I, dtype=F32).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, h_n = layer(x)
+        again, _ = layer(x, h_n)
+    assert (output.dtype, h_n.dtype, again.dtype) == (torch.bfloat16, torch.complex64, torch.bfloat16)
+
+
+@pytest.mark.parametrize(("module", "error"), [(goru.GORU(I, H), ValueError), (goru.GORUCell(I, H), RuntimeError)])
+def test_whole_numbers_are_refused_under_autocast_too(module, error):
+    x = torch.ones(2, I, dtype=torch.int64)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(error, match="dtype"):
+        module(x)

@@ -18,7 +18,7 @@ from ..kernels.eurnn import EURNN as RECURRENCE
 from ..kernels.eurnn import EurnnInputs, EurnnOptions
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
-from .recurrent import Parameters, State, check_sizes
+from .unit import Parameters, State, check_sizes
 
 
 @dataclass(frozen=True)

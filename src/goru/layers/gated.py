@@ -16,7 +16,8 @@ from ..kernels import gated
 from ..kernels.backends import Choice
 from ..kernels.gated import GatedOptions, GruInputs, LstmInputs
 from ..kernels.recurrence import Recurrence, Stepper
-from .recurrent import Parameters, RecurrentCell, RecurrentLayer, State, check_sizes
+from .recurrent import RecurrentCell, RecurrentLayer
+from .unit import Parameters, State, check_sizes
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class GatedUnit:
 
     @torch.no_grad()
     def initialise(self, parameters: Parameters) -> None:
-        bound = 1 / math.sqrt(self.hidden_size)
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
         for parameter in parameters.values():
             nn.init.uniform_(parameter, -bound, bound)
 
@@ -110,6 +111,9 @@ class GRU(RecurrentLayer):
             dtype=dtype,
         )
 
+    def _cell(self, input_size: int) -> GRUCell:
+        return GRUCell(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
+
 
 class LSTM(RecurrentLayer):
     """The function of `torch.nn.LSTM`, with its constructor and its parameters, on the kernels of this package.
@@ -157,6 +161,9 @@ class LSTM(RecurrentLayer):
         )
         self.proj_size = 0
 
+    def _cell(self, input_size: int) -> LSTMCell:
+        return LSTMCell(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
+
 
 class GatedCell(RecurrentCell):
     """One step of a GRU or an LSTM."""
@@ -174,7 +181,7 @@ class GatedCell(RecurrentCell):
         *,
         backend: str | None = None,
     ) -> None:
-        check_sizes(input_size, hidden_size, bias)
+        check_sizes(input_size, hidden_size, bias, least=0)
         unit = GatedUnit(type(self).__name__.removesuffix("Cell"), hidden_size, bias)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self.bias = bias

@@ -22,7 +22,7 @@ from ..kernels.goru import GoruInputs, GoruOptions
 from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
-from .recurrent import Parameters, State, check_sizes
+from .unit import Parameters, State, check_sizes
 from .starts import STARTS, start_with_memory
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from ..kernels.backends import Choice
 from ..kernels.mesh import MESH_MATRIX, build_matrix
 from ..rotations import Mesh, orthogonality_error
 from ..tracing import transformed, untraced
-from .recurrent import Parameters, RecurrentCell, RecurrentLayer, State
+from .recurrent import RecurrentCell, RecurrentLayer
+from .unit import Parameters, State
 
 
 class OrthogonalUnit(Protocol):
@@ -77,29 +78,6 @@ class OrthogonalLayer(RecurrentLayer):
             return self._matrices.matrix(suffix, parameters["angles"], self.unit.mesh, backend)
 
         return self.unit.run(x, state, parameters, lengths, reverse, backend, matrix)
-
-    def _check_place(self, layer: int, reverse: bool) -> None:
-        if not 0 <= layer < self.num_layers:
-            raise IndexError(f"layer must be from 0 to {self.num_layers - 1}, got {layer}")
-        if reverse and not self.bidirectional:
-            raise IndexError("reverse=True asks for the backward direction, but the layer is not bidirectional")
-
-    def _cell(self, input_size: int) -> OrthogonalCell:
-        """A cell of this unit, without memory for its parameters."""
-        raise NotImplementedError
-
-    def cell(self, layer: int = 0, reverse: bool = False) -> Any:
-        """The cell that takes single steps of one layer and direction. It shares the layer's parameters: a change of
-        one is a change of the other."""
-        self._check_place(layer, reverse)
-        cell = self._cell(self.input_size if layer == 0 else self.hidden_size * self.num_directions)
-        for name, parameter in self._parameters_of(layer, reverse).items():
-            if not isinstance(parameter, nn.Parameter):
-                raise TypeError(
-                    f"a cell shares parameters, but {name} of this layer is computed: remove its parametrization first"
-                )
-            cell.register_parameter(name, parameter)
-        return cell.train(self.training)
 
     def orthogonal_matrix(self, layer: int = 0, reverse: bool = False) -> Tensor:
         """The H x H matrix U of one layer and direction; it acts as U @ h. Differentiable."""

@@ -1,7 +1,6 @@
 """The contract of torch.nn.GRU and torch.nn.GRUCell, written once for every unit of this package.
 
-A *unit* (GORUUnit, EURNNUnit) has the parameters, their initialisation and the recurrence of one layer in one
-direction. The modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names,
+A *unit* (unit.py) has the parameters, their initialisation and the recurrence of one layer in one direction. The modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names,
 errors. Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B batch, I input, H hidden.
 """
 
@@ -11,7 +10,7 @@ import numbers
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -21,56 +20,7 @@ from ..kernels import backends
 from ..kernels.backends import Choice
 from ..kernels.recurrence import Stepper
 from ..tracing import autocast_enabled
-
-Parameters = dict[str, Tensor]
-
-
-State = tuple[Tensor, ...]  # (h,), or (h, c) for a unit with two states
-
-
-class Unit(Protocol):
-    """One kind of recurrent unit, without parameters of its own: what a layer has to know about it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def recurrence(self) -> str | None:
-        """The recurrence that its backend has to implement; None if it runs in plain torch."""
-        ...
-
-    def shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the parameters of one layer in one direction."""
-        ...
-
-    def initialise(self, parameters: Parameters) -> None: ...
-
-    def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
-        """The dtype of each state, for parameters of this dtype. With one state `hx` and `h_n` are tensors, with more
-        they are tuples."""
-        ...
-
-    def run(
-        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: Choice
-    ) -> tuple[Tensor, State]:
-        """output (T, B, H) and the last state, from x (T, B, I) and the initial state, each part (B, H)."""
-        ...
-
-    def describe(self) -> str:
-        """What repr() prints of it beyond the arguments of nn.GRU."""
-        ...
-
-
-def check_sizes(input_size: Any, hidden_size: Any, bias: Any, least: int = 1) -> None:
-    """The checks that layers and cells share, as nn.GRU makes them; nn.GRUCell allows sizes of 0."""
-    if not isinstance(bias, bool):
-        raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
-    for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
-        if not isinstance(size, int):
-            raise TypeError(f"{name} should be of type int, got: {type(size).__name__}")
-        if size < least:
-            raise ValueError(f"{name} must be {'greater than' if least else 'at least'} zero, got {size}")
-
+from .unit import Parameters, State, Unit, as_state, check_floating, from_state, in_dtype, result_dtype
 
 class RecurrentLayer(nn.Module):
     """Stacked layers of one unit, in one or two directions, called as nn.GRU is."""
@@ -109,7 +59,7 @@ class RecurrentLayer(nn.Module):
                 f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
                 stacklevel=_constructors(self) + 1,
             )
-        _check_floating(dtype)
+        check_floating(dtype)
         self.unit: Unit = unit
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -161,6 +111,29 @@ class RecurrentLayer(nn.Module):
             for layer in range(self.num_layers)
             for reverse in range(self.num_directions)
         ]
+
+    def _check_place(self, layer: int, reverse: bool) -> None:
+        if not 0 <= layer < self.num_layers:
+            raise IndexError(f"layer must be from 0 to {self.num_layers - 1}, got {layer}")
+        if reverse and not self.bidirectional:
+            raise IndexError("reverse=True asks for the backward direction, but the layer is not bidirectional")
+
+    def _cell(self, input_size: int) -> RecurrentCell:
+        """A cell of this unit, without memory for its parameters."""
+        raise NotImplementedError(f"{type(self).__name__} has no cell")
+
+    def cell(self, layer: int = 0, reverse: bool = False) -> Any:
+        """The cell that takes single steps of one layer and direction. It shares the layer's parameters: a change of
+        one is a change of the other."""
+        self._check_place(layer, reverse)
+        cell = self._cell(self.input_size if layer == 0 else self.hidden_size * self.num_directions)
+        for name, parameter in self._parameters_of(layer, reverse).items():
+            if not isinstance(parameter, nn.Parameter):
+                raise TypeError(
+                    f"a cell shares parameters, but {name} of this layer is computed: remove its parametrization first"
+                )
+            cell.register_parameter(name, parameter)
+        return cell.train(self.training)
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -242,6 +215,7 @@ class RecurrentLayer(nn.Module):
         self._check_input(x, first)
         B = x.shape[1]
         self._check_state(state, B, x)
+        results = result_dtype(x, state)
         if x.dtype != first.dtype:  # only under autocast
             x = x.to(first.dtype)
         dtypes = self.unit.state_dtypes(first.dtype)
@@ -266,7 +240,7 @@ class RecurrentLayer(nn.Module):
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
         # A copy also of a single one: h_n may be detached in place.
-        return x, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+        return x.to(results), in_dtype(tuple(torch.stack(parts) for parts in zip(*last, strict=True)), results)
 
     def _run_unit(
         self,
@@ -282,7 +256,7 @@ class RecurrentLayer(nn.Module):
         return self.unit.run(x, state, parameters, lengths, reverse, backend)
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
-        if x.dtype != weight.dtype and not autocast_enabled(x):
+        if x.dtype != weight.dtype and not (x.is_floating_point() and autocast_enabled(x)):
             # nn.GRU's words; a model of integers is no way out.
             instead = f", or convert model: model.to({x.dtype})" if x.is_floating_point() else ""
             raise ValueError(
@@ -347,7 +321,7 @@ class RecurrentCell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_floating(dtype)
+        check_floating(dtype)
         self.unit: Unit = unit
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -416,9 +390,9 @@ class RecurrentCell(nn.Module):
         if x.shape[1] != self.input_size:
             raise RuntimeError(f"input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}")
         autocast = autocast_enabled(x)
-        if x.dtype != weight.dtype and not autocast:
+        if x.dtype != weight.dtype and not (x.is_floating_point() and autocast):
             raise RuntimeError(f"{name}: input must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
-        dtypes = self.unit.state_dtypes(weight.dtype)
+        dtypes, results = self.unit.state_dtypes(weight.dtype), result_dtype(x, state)
         if state is None:
             size = (x.shape[0], self.hidden_size)
             state = tuple(torch.zeros(size, dtype=dtype, device=x.device) for dtype in dtypes)
@@ -428,6 +402,7 @@ class RecurrentCell(nn.Module):
         x = x.to(weight.dtype).unsqueeze(0)
         state = tuple(part.to(dtype) for part, dtype in zip(state, dtypes, strict=True))
         _, last = self._run_unit(x, state, parameters, self._backend(weight))
+        last = in_dtype(last, results)
         return from_state(last if batched else tuple(part.squeeze(0) for part in last))
 
     def _step(self, input: Tensor, hx: Any) -> Any:
@@ -467,31 +442,9 @@ def refuse_script(module: nn.Module) -> NoReturn:
     )
 
 
-def as_state(hx: Any, unit: Unit) -> State | None:
-    """A state as users give it, a tensor or a tuple of several, as a tuple."""
-    if hx is None:
-        return None
-    count = len(unit.state_dtypes(torch.float32))
-    if count == 1:
-        return (hx,)
-    if not isinstance(hx, tuple | list) or len(hx) != count:
-        raise RuntimeError(f"{unit.name}: hx must be a tuple of {count} tensors, got {type(hx).__name__}")
-    return tuple(hx)
-
-
-def from_state(state: State) -> Any:
-    """A state as users get it."""
-    return state[0] if len(state) == 1 else state
-
-
 def _constructors(module: nn.Module) -> int:
     """How many constructors of this module are running: a warning belongs to the line that called the first of them."""
     count, frame = 0, sys._getframe(1)
     while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is module:
         count, frame = count + 1, frame.f_back
     return count
-
-
-def _check_floating(dtype: torch.dtype | None) -> None:
-    if dtype is not None and not dtype.is_floating_point:
-        raise RuntimeError(f"parameters are real floating point numbers, got dtype={dtype}")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..rotations import Mesh
-from .recurrent import Parameters
+from .unit import Parameters
 
 if TYPE_CHECKING:
     from .goru import GORUUnit

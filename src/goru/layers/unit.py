@@ -1,0 +1,93 @@
+"""What a layer has to know about its kind of unit (GORUUnit, EURNNUnit, GatedUnit), and what every unit shares.
+
+Legend: T steps, B batch, I input, H hidden.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..kernels.backends import Choice
+
+Parameters = dict[str, Tensor]
+State = tuple[Tensor, ...]  # (h,), or (h, c) for a unit with two states
+
+
+class Unit(Protocol):
+    """One kind of recurrent unit, without parameters of its own: what a layer has to know about it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def recurrence(self) -> str | None:
+        """The recurrence that its backend has to implement; None if it runs in plain torch."""
+        ...
+
+    def shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of one layer in one direction."""
+        ...
+
+    def initialise(self, parameters: Parameters) -> None: ...
+
+    def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
+        """The dtype of each state, for parameters of this dtype. With one state `hx` and `h_n` are tensors, with more
+        they are tuples."""
+        ...
+
+    def run(
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: Choice
+    ) -> tuple[Tensor, State]:
+        """output (T, B, H) and the last state, from x (T, B, I) and the initial state, each part (B, H)."""
+        ...
+
+    def describe(self) -> str:
+        """What repr() prints of it beyond the arguments of nn.GRU."""
+        ...
+
+
+def check_sizes(input_size: Any, hidden_size: Any, bias: Any, least: int = 1) -> None:
+    """The checks that layers and cells share, as nn.GRU makes them; nn.GRUCell allows sizes of 0."""
+    if not isinstance(bias, bool):
+        raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
+    for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
+        if not isinstance(size, int):
+            raise TypeError(f"{name} should be of type int, got: {type(size).__name__}")
+        if size < least:
+            raise ValueError(f"{name} must be {'greater than' if least else 'at least'} zero, got {size}")
+
+
+def check_floating(dtype: torch.dtype | None) -> None:
+    if dtype is not None and not dtype.is_floating_point:
+        raise RuntimeError(f"parameters are real floating point numbers, got dtype={dtype}")
+
+
+def as_state(hx: Any, unit: Unit) -> State | None:
+    """A state as users give it, a tensor or a tuple of several, as a tuple."""
+    if hx is None:
+        return None
+    count = len(unit.state_dtypes(torch.float32))
+    if count == 1:
+        return (hx,)
+    if not isinstance(hx, tuple | list) or len(hx) != count:
+        raise RuntimeError(f"{unit.name}: hx must be a tuple of {count} tensors, got {type(hx).__name__}")
+    return tuple(hx)
+
+
+def from_state(state: State) -> Any:
+    """A state as users get it."""
+    return state[0] if len(state) == 1 else state
+
+
+def result_dtype(x: Tensor, state: State | None) -> torch.dtype:
+    """The dtype of the results: that of the state, else of the input. They differ from the weights under autocast
+    alone, where the recurrence runs in the dtype of the weights and nn.GRU returns these dtypes on a CPU."""
+    return x.dtype if state is None or state[0].is_complex() else state[0].dtype
+
+
+def in_dtype(state: State, dtype: torch.dtype) -> State:
+    """A state in another dtype; a complex one, of which there are no halves, as it is."""
+    return tuple(part if part.is_complex() else part.to(dtype) for part in state)
