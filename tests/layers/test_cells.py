@@ -268,9 +268,9 @@ def test_the_cell_of_a_layer_shares_its_parameters():
     layer = goru.GORU(I, H)
     cell = layer.cell(0)
     assert {id(p) for p in cell.parameters()} == {id(p) for p in layer.parameters()}
-    for place in ({"layer": 1}, {"reverse": True}):
+    for place, reverse in ((1, False), (0, True)):
         with pytest.raises(IndexError):
-            layer.cell(**place)
+            layer.cell(place, reverse)
     torch.nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", torch.nn.Tanh())
     with pytest.raises(TypeError, match="weight_hh of this layer is computed"):
         layer.cell(0)
