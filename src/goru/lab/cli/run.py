@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from goru.lab import paper
-from goru.lab.cli.parse import default_runs, parse
+from goru.lab.cli.parse import allow_other_kernels, default_runs, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
@@ -43,11 +43,14 @@ class Options:
     """Seconds between checkpoints; the results do not depend on it."""
     data_dir: Path | None = None
     """A folder to search for data sets before all others."""
+    other_kernels: bool = False
+    """Continue a run that another backend or instruction set began; environment.json says so."""
 
 
 def main(argv: list[str], console: Console) -> int:
     options, config = chosen(argv)
     directory = config.directory(options.runs)
+    allow_other_kernels(options.other_kernels)
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one prints
     if (directory / "result.json").exists():
         console.print(f"{directory} is finished already.", highlight=False)

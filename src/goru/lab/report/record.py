@@ -16,6 +16,7 @@ from goru.lab import durable
 from goru.lab.errors import LabError
 from goru.lab.report import curves, summary
 from goru.lab.report.records import Record, load, read
+from goru.lab.training import manifest
 from goru.lab.training.config import as_on
 
 TRAINING_LINES = 40
@@ -67,7 +68,10 @@ def _is_better(directory: Path, record: Record) -> bool:
     """Whether the record holds the run of a configuration finished that is not finished here."""
     if record.finished or not (directory / "result.json").exists():
         return False
-    there = read(directory)
+    try:
+        there = read(directory)
+    except LabError:  # damaged: replaced
+        return False
     return there is not None and there.finished and as_on(there.config, record.config) == record.config
 
 
@@ -84,6 +88,12 @@ def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> 
         "failure.json": _json({"message": message}) if record.state == "failed" else None,
         "result.json": _json(record.result) if record.result else None,  # last: with it a run is finished
     }
+    encoded = {name: content.encode() for name, content in files.items() if content is not None}
+    if record.result:
+        checked = {name: content for name, content in encoded.items() if name in manifest.FILES}
+        durable.replace(directory / manifest.NAME, manifest.encode(checked))
+    else:
+        (directory / manifest.NAME).unlink(missing_ok=True)
     for name, content in files.items():
         if content is None:
             (directory / name).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from goru.lab import paper
 from goru.lab.errors import LabError, printable
+from goru.lab.training import manifest
 from goru.lab.training import run_directory as runs
 from goru.lab.training.config import RunConfig
 
@@ -251,6 +252,7 @@ def read(path: Path) -> Record | None:
     _check_metrics(path / "metrics.jsonl", metrics)
     result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
     if result is not None:
+        manifest.verify(path)
         _check_result(path / "result.json", result)
     figure = runs.read_json(path / "figure.json")
     if figure is not None:

@@ -12,16 +12,28 @@ from typing import Any
 
 import torch
 
+from goru.kernels import library
+from goru.kernels.dispatch import choose
+from goru.lab.cells import CELLS
 from goru.lab.errors import LabError
+from goru.lab.training.config import RunConfig
 from goru.lab.training.run_directory import RunDirectory, read_json
 
+OTHER_KERNELS = "GORU_OTHER_KERNELS"
+"""Set: runs that another backend or instruction set began may be continued."""
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
 def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
-    """The content of environment.json: this attempt, and when the earlier ones began."""
+    """The content of environment.json: this attempt, with its software and kernels, and the earlier ones."""
     earlier = _earlier_attempts(run)
-    this = {
+    versions = {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+    used = kernels(run.config)
+    if step:
+        _check_kernels(run, earlier, used)
+    this: dict[str, Any] = {
+        **used,
+        "versions": versions,
         "start_time": time.time(),
         "from_step": step,
         "host": socket.gethostname(),
@@ -31,7 +43,7 @@ def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> d
     if run.notes:
         this["notes"] = run.notes
     return {
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": versions,
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -42,6 +54,35 @@ def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> d
         "processes": processes,
         "attempts": [*earlier, this],
     }
+
+
+def kernels(config: RunConfig) -> dict[str, str]:
+    """The backend of the recurrent layer and its instruction set: the last bits of a result depend on them."""
+    if "backend" not in CELLS[config.layer.cell].reads:
+        return {"backend": "torch", "isa": torch.backends.cpu.get_cpu_capability()}
+    wanted = None if config.layer.backend == "auto" else config.layer.backend
+    try:
+        chosen = choose(wanted, torch.device(config.device), torch.get_default_dtype()).backend
+    except (ValueError, RuntimeError) as error:
+        raise LabError(f"{str(error).rstrip('.')}.") from None
+    if chosen != "native":
+        return {"backend": chosen, "isa": torch.backends.cpu.get_cpu_capability()}
+    return {"backend": chosen, "isa": os.environ.get("GORU_ISA") or list(library.levels(library.get()))[-1]}
+
+
+def _check_kernels(run: RunDirectory, earlier: list[Any], used: dict[str, str]) -> None:
+    """LabError where the last attempt had another backend or instruction set, unless that is allowed."""
+    last = earlier[-1] if earlier and isinstance(earlier[-1], dict) else {}
+    before = {name: str(last.get(name, here)) for name, here in used.items()}  # older versions did not record them
+    if before == used:
+        return
+    there, here = (f"{one['backend']} ({one['isa']})" for one in (before, used))
+    if not os.environ.get(OTHER_KERNELS):
+        raise LabError(
+            f"{run.path} was computed with {there}, this process would continue with {here} and change its last bits; "
+            f"set GORU_BACKEND and GORU_ISA as they were, or add --other-kernels to continue anyway."
+        )
+    run.notes.append(f"computed with {there} before, with {here} from here on")
 
 
 def _earlier_attempts(run: RunDirectory) -> list[Any]:

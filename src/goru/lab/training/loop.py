@@ -58,8 +58,8 @@ def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engin
             training.restore(*saved)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise run.unusable_checkpoint(f"does not fit this network ({error})") from None
-    run.cut_metrics(training.position.metrics_bytes)
     described = environment.describe(run, engine, training.position.step, processes)
+    run.cut_metrics(training.position.metrics_bytes)
     run.write_json("environment.json", described)
 
 
@@ -142,7 +142,7 @@ def finish(training: Training, run: RunDirectory) -> dict[str, Any]:
     }
     if not all(math.isfinite(value) for value in final.values()):
         raise LabError(f"the final scores of {run.path} are not finite: {final}; try a smaller --lr.")
-    run.write_json("result.json", result)
+    run.write_result(result)
     return result
 
 
