@@ -8,9 +8,11 @@ library that needs nothing but glibc is manylinux with the oldest glibc that it 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -45,8 +47,9 @@ def source_hash(sources: Path) -> str:
 
 def find_compiler() -> list[str] | None:
     """$CXX (which may carry arguments), else the first of the usual names on PATH."""
-    if os.environ.get("CXX"):
-        return os.environ["CXX"].split()
+    with contextlib.suppress(ValueError):  # an open quote
+        if named := shlex.split(os.environ.get("CXX", "")):
+            return named
     found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     return [found] if found else None
 
