@@ -23,9 +23,8 @@ def replace(path: Path, content: bytes, previous: Path | None = None) -> None:
     try:
         write_all(descriptor, content)
         os.fsync(descriptor)
-        if previous is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(path, previous)
+        if previous is not None and os.path.lexists(path):
+            os.replace(path, previous)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
