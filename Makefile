@@ -1,9 +1,9 @@
 # Two commands for everyone: `make demo` runs the main job, `make test` the tests. Both set up .venv by themselves.
 PYTHON ?= python3
 RUN := .venv/bin/python
-SOURCES := pyproject.toml constraints.txt $(wildcard hatch_build.py) $(wildcard src/goru/kernels/csrc/*)
+SOURCES := pyproject.toml constraints.txt $(wildcard hatch_build.py) $(wildcard src/goru/kernels/csrc/*/*)
 
-.PHONY: demo test soak bench docs wheel clean results
+.PHONY: demo test soak gpu bench docs wheel clean results
 
 demo: .venv/installed
 	$(RUN) -m goru reproduce copying denoise parenthesis --quick
@@ -17,6 +17,12 @@ test: .venv/installed
 # Many kills, long fuzzing, full-size runs: an hour or more.
 soak: .venv/installed
 	$(RUN) -m pytest -n auto -m soak
+
+# The tests of the triton backend, in Triton's interpreter where there is no device. Triton takes 700 MB: `make test`
+# skips them without it.
+gpu: .venv/installed
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt triton
+	$(RUN) -m pytest tests/kernels/test_triton.py -m "not soak" -n auto -rs
 
 bench: .venv/installed
 	$(RUN) -m benchmarks

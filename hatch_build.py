@@ -31,17 +31,17 @@ FLAGS = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-math-errno",
 # x86-64-v3 and -v4, spelled out for compilers that do not know these names.
 AVX2 = ["-mavx2", "-mfma", "-mbmi", "-mbmi2"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mavx512cd"]
-# What every processor of a kind can run, then what some of them can; entry.cpp asks at run time. On 64-bit ARM the
-# plain level already has NEON and fused multiply-add.
+# What every processor of a kind can run, then what some of them can; base/levels.cpp checks at run time. On 64-bit ARM
+# the plain level already has NEON and fused multiply-add.
 LEVELS: dict[str, dict[str, list[str]]] = {"x86_64": {"generic": [], "avx2": AVX2, "avx512": AVX512}}
 
 
 def source_hash(sources: Path) -> str:
     """Names the state of the sources; the library carries it, so that a stale one is noticed."""
     digest = hashlib.sha256()
-    for path in sorted(sources.iterdir()):
+    for path in sorted(sources.rglob("*")):
         if path.suffix in (".cpp", ".h"):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+            digest.update(path.relative_to(sources).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -69,22 +69,22 @@ def compile_library(root: Path, compiler: list[str], target: Path, levels: dict[
     sources = root / SOURCES
     if levels is None:
         levels = LEVELS.get(target_machine(compiler), {"generic": []})
-    listed = " ".join(f"one({name})" for name in levels)
-    plain = [f'-DGORU_SOURCE_HASH="{source_hash(sources)}"', f"-DGORU_LEVELS(one)={listed}"]
+    listed = " ".join(f"one({name}, Type, cell)" for name in levels)
+    plain = [f'-DGORU_SOURCE_HASH="{source_hash(sources)}"', f"-DGORU_LEVELS(one, Type, cell)={listed}"]
     with tempfile.TemporaryDirectory() as scratch:
         jobs = []
-        for path in sorted(sources.glob("*.cpp")):
-            if path.name.startswith("level"):
+        for path in sorted(sources.glob("*/*.cpp")):
+            if path.parent.name != "base":  # a cell: see base/levels.h
                 jobs += [
-                    (path, f"{path.stem}_{name}.o", [*flags, f"-DGORU_LEVEL={name}"]) for name, flags in levels.items()
+                    (path, f"level_{path.stem}_{name}.o", [*flags, f"-DGORU_LEVEL={name}"])
+                    for name, flags in levels.items()
                 ]
-            else:
-                jobs.append((path, f"{path.stem}.o", plain))
+            jobs.append((path, f"{path.stem}.o", plain))
 
         def compile_one(job: tuple[Path, str, list[str]]) -> str:
             path, name, flags = job
             output = str(Path(scratch) / name)
-            run([*compiler, *FLAGS, *flags, "-c", str(path), "-o", output])
+            run([*compiler, *FLAGS, f"-I{sources}", *flags, "-c", str(path), "-o", output])
             return output
 
         # The long ones first.

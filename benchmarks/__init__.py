@@ -1,1 +1,1 @@
-"""Speed and memory of the layers beside torch.nn.GRU, torch.nn.LSTM and the physical floor: `make bench`."""
+"""Speed and memory of the layers beside torch.nn.GRU, torch.nn.LSTM and the roofline: `make bench`."""

@@ -2,8 +2,11 @@
 
 `python -m benchmarks --record` keeps it as benchmarks/speed.json, from which the README has its numbers.
 
-Times are medians of interleaved rounds in one run, in milliseconds; `3x GEMM` is the floor, the recurrent matrix
-products alone. The tables are not printed when a kernel disagrees with the reference.
+Times are medians of interleaved rounds in one run, in milliseconds; roofline.py explains the share of the roofline,
+which comes from the rates of `sgemm` and `copy` in the same run. The tables are not printed when a kernel disagrees
+with the reference.
+
+`python -m benchmarks gpu` is a measurement of its own, for a machine with a CUDA device: gpu.py.
 """
 
 from __future__ import annotations
@@ -23,12 +26,12 @@ from torch import nn
 
 import goru
 
-from . import agreement, compare, memory, readme
+from . import agreement, compare, gpu, memory, readme, roofline
 from .contenders import (
     SHAPES,
     Shape,
+    Step,
     backends,
-    floor_step,
     forward_step,
     inputs,
     layer,
@@ -40,44 +43,40 @@ from .timing import interleaved
 
 def training(rounds: int) -> Rows:
     """Forward and backward."""
-    rows = []
-    for shape in SHAPES:
-        x = inputs(shape)
-        steps = {name: training_step(layer(name, shape), x, shape.H) for name in ("nn.GRU", "nn.LSTM", *backends())}
-        steps["3x GEMM"] = floor_step(shape, 3)
-        times = interleaved(steps, rounds, slow={"reference": 1})
-        rows.append({"T, B, I, H": str(shape), **times, **_ratios(times, "3x GEMM")})
-    rows.append({"T, B, I, H": "geometric mean", **_means(rows)})
-    return rows
+    return _against_torch(rounds, training_step, ("nn.GRU", "nn.LSTM", "goru.GRU", "goru.LSTM", *backends()), True)
 
 
 def forward(rounds: int) -> Rows:
     """Forward alone, without gradients."""
+    names = ("nn.GRU", "nn.LSTM", "goru.GRU", "goru.LSTM", *(name for name in backends() if name != "reference"))
+    return _against_torch(rounds, lambda module, x, hidden: forward_step(module, x), names, False)
+
+
+def _against_torch(rounds: int, make: Callable[..., Step], names: tuple[str, ...], whole: bool) -> Rows:
     rows = []
     for shape in SHAPES:
         x = inputs(shape)
-        names = ("nn.GRU", "nn.LSTM", *(name for name in backends() if name != "reference"))
-        steps = {name: forward_step(layer(name, shape), x) for name in names}
-        steps["1x GEMM"] = floor_step(shape, 1)
-        times = interleaved(steps, rounds)
-        rows.append({"T, B, I, H": str(shape), **times, **_ratios(times, "1x GEMM")})
-    rows.append({"T, B, I, H": "geometric mean", **_means(rows)})
+        steps = {name: make(layer(name, shape), x, shape.H) for name in names}
+        steps |= {"sgemm": roofline.gemm_step(), "copy": roofline.copy_step()}
+        times = interleaved(steps, rounds, slow={"reference": 1})
+        rows.append({"T, B, I, H": str(shape), **times, **_ratios(times, shape, whole)})
+    columns = [name for name in rows[0] if "vs" in name]
+    means = {c: math.exp(sum(math.log(row[c]) for row in rows) / len(rows)) for c in columns}
+    rows.append({"T, B, I, H": "geometric mean", **means})
     return rows
 
 
-def _ratios(times: dict[str, float], floor: str) -> dict[str, float]:
-    """Of our fastest backend: how many times faster than the peers, and how many times the floor."""
+def _ratios(times: dict[str, float], shape: Shape, whole: bool) -> dict[str, float]:
+    """How many times faster than torch's layers, and the share of the roofline that is reached; GORU on our fastest
+    backend."""
     best = times[backends()[-1]]
-    return {
-        "vs GRU": times["nn.GRU"] / best,
-        "vs LSTM": times["nn.LSTM"] / best,
-        "vs floor": best / times[floor],
-    }
-
-
-def _means(rows: Rows) -> dict[str, float]:
-    columns = ("vs GRU", "vs LSTM", "vs floor")
-    return {c: math.exp(sum(math.log(row[c]) for row in rows) / len(rows)) for c in columns}
+    ratios = {"vs GRU": times["nn.GRU"] / best, "vs LSTM": times["nn.LSTM"] / best}
+    for name in ("GRU", "LSTM"):
+        ratios[f"{name} vs nn.{name}"] = times[f"nn.{name}"] / times[f"goru.{name}"]
+    for name, ms in (("GORU", best), ("GRU", times["goru.GRU"]), ("LSTM", times["goru.LSTM"])):
+        bound = roofline.milliseconds(name, shape, times["sgemm"], times["copy"], whole)
+        ratios[f"{name} of roofline"] = bound / ms
+    return ratios
 
 
 def eurnn(rounds: int) -> Rows:
@@ -153,12 +152,17 @@ def streaming(rounds: int) -> Rows:
     cells = {
         "nn.GRUCell": nn.GRUCell(10, 128),
         "nn.GRU": nn.GRU(10, 128),
+        "nn.LSTMCell": nn.LSTMCell(10, 128),
         **{f"GORUCell {name}": goru.GORUCell(10, 128, backend=name) for name in backends()},
+        "goru.GRUCell": goru.GRUCell(10, 128),
+        "goru.LSTMCell": goru.LSTMCell(10, 128),
     }
     x, h = torch.randn(1, 10), torch.zeros(1, 128)
 
     def call(module: nn.Module) -> Callable[[], None]:
-        args = (x[None], h[None]) if isinstance(module, nn.GRU) else (x, h)
+        args: tuple[Any, Any] = (x[None], h[None]) if isinstance(module, nn.GRU) else (x, h)
+        if isinstance(module, nn.LSTMCell | goru.LSTMCell):
+            args = x, (h, h)
 
         def step() -> None:
             with torch.inference_mode():
@@ -175,13 +179,16 @@ def memory_peaks(threads: int) -> Rows:
     rows = []
     for shape in SHAPES:
         row: dict[str, Any] = {"T, B, I, H": str(shape)}
-        for name in ("nn.GRU", "nn.LSTM", *(name for name in backends() if name != "reference")):
+        ours = (name for name in backends() if name != "reference")
+        for name in ("nn.GRU", "nn.LSTM", "goru.GRU", "goru.LSTM", *ours):
             result = memory.measure(name, shape.name, threads)
             if result is not None:
                 row[name] = result["above_warm_level_mb"]
                 row[f"{name} from start"] = result["above_start_mb"]
         if "nn.GRU" in row:
             row["of nn.GRU"] = row[backends()[-1]] / row["nn.GRU"]
+            row["goru.GRU of nn.GRU"] = row["goru.GRU"] / row["nn.GRU"]
+            row["goru.LSTM of nn.LSTM"] = row["goru.LSTM"] / row["nn.LSTM"]
         rows.append(row)
     return rows
 
@@ -194,7 +201,9 @@ SECTIONS: dict[str, Callable[[int], Rows]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("sections", nargs="*", help=f"which of {', '.join([*SECTIONS, 'memory'])} (default: all)")
+    parser.add_argument(
+        "sections", nargs="*", help=f"which of {', '.join([*SECTIONS, 'memory'])} (default: all), or gpu"
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="thread counts to measure with")
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/bench.json"))
@@ -204,6 +213,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.page:
         return renew_readme()
+    if options.sections == ["gpu"]:
+        return gpu.main(options.rounds)
     if options.record and options.sections:
         parser.error(f"--record keeps a whole measurement, not {', '.join(options.sections)} alone")
     sections = options.sections or [*SECTIONS, "memory"]

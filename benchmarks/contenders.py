@@ -1,4 +1,4 @@
-"""What is measured: layers of equal hidden size over one sequence, and the floor below them.
+"""What is measured: layers of equal hidden size over one sequence.
 
 Legend: T steps, B batch, I input, H hidden.
 """
@@ -44,12 +44,14 @@ def backends() -> list[str]:
 
 
 def layer(name: str, shape: Shape) -> nn.Module:
-    """`nn.GRU`, `nn.LSTM`, or one of our backends by its name."""
+    """`nn.GRU`, `nn.LSTM`, `goru.GRU`, `goru.LSTM`, or a GORU on one of our backends by its name."""
     torch.manual_seed(0)
     if name == "nn.GRU":
         return nn.GRU(shape.I, shape.H)
     if name == "nn.LSTM":
         return nn.LSTM(shape.I, shape.H)
+    if name in ("goru.GRU", "goru.LSTM"):
+        return getattr(goru, name.removeprefix("goru."))(shape.I, shape.H)
     return goru.GORU(shape.I, shape.H, backend=name)
 
 
@@ -59,7 +61,7 @@ def inputs(shape: Shape) -> Tensor:
 
 def training_step(module: nn.Module, x: Tensor, hidden: int, **call: Tensor) -> Step:
     """Forward and backward of all parameters, from a gradient at every output, as a loss over all steps gives it."""
-    grad = torch.randn(*x.shape[:2], hidden, generator=torch.Generator().manual_seed(2))
+    grad = torch.randn(*x.shape[:2], hidden, generator=torch.Generator().manual_seed(2)).to(x)
     parameters = list(module.parameters())
 
     def step() -> None:
@@ -77,19 +79,5 @@ def forward_step(module: nn.Module, x: Tensor, **call: Tensor) -> Step:
     def step() -> None:
         with torch.no_grad():
             module(x, **call)
-
-    return step
-
-
-def floor_step(shape: Shape, products: int) -> Step:
-    """The recurrent products and nothing else: `products` times T of (B, H) x (H, 3H). A training step needs three
-    times (forward, back to the state, back to the weights), a forward pass one."""
-    h = torch.randn(shape.B, shape.H)
-    weight = torch.randn(shape.H, 3 * shape.H)
-    out = torch.empty(shape.B, 3 * shape.H)
-
-    def step() -> None:
-        for _ in range(products * shape.T):
-            torch.mm(h, weight, out=out)
 
     return step

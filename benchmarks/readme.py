@@ -23,8 +23,7 @@ def _text(measured: dict[str, Any]) -> str:
     where = f"{measured['processor']}, torch {measured['torch'].partition('+')[0]}"
     parts = [
         f"Forward and backward of one layer in milliseconds, float32, {_threads(threads[0])} of an {where};\n"
-        "medians of interleaved rounds in one run. The floor is for scale: the recurrent matrix products of a GRU's\n"
-        "training step alone, called step by step in torch.\n",
+        f"medians of interleaved rounds in one run. {_scale(training)}",
         table(_speed(training)),
         "",
     ]
@@ -40,17 +39,39 @@ def _threads(count: int) -> str:
 
 
 def _speed(rows: Rows) -> Rows:
-    names = {"nn.GRU": "nn.GRU", "nn.LSTM": "nn.LSTM", "manual": "GORU, pure torch", "native": "GORU, native"}
+    names = {
+        "nn.GRU": "nn.GRU", "nn.LSTM": "nn.LSTM", "goru.GRU": "goru.GRU", "goru.LSTM": "goru.LSTM",
+        "manual": "GORU, pure torch", "native": "GORU, native", "3x GEMM": "floor",
+    }  # fmt: skip
+    names = {name: title for name, title in names.items() if name in rows[0]}
     return [
         {
             "steps, batch, input, hidden": row["T, B, I, H"],
             **{title: row.get(name) for name, title in names.items()},
-            "floor": row.get("3x GEMM"),
             "faster than nn.GRU": f"{row['vs GRU']:.1f}x",
             "than nn.LSTM": f"{row['vs LSTM']:.1f}x",
         }
         for row in rows
     ]
+
+
+def _scale(rows: Rows) -> str:
+    """What the times may be compared with."""
+    if "GORU of roofline" not in rows[0]:
+        return (
+            "The floor is for scale: the recurrent matrix products of a GRU's\n"
+            "training step alone, called step by step in torch.\n"
+        )
+    shares = {
+        name: [row[f"{name} of roofline"] for row in rows if f"{name} of roofline" in row]
+        for name in ("GORU", "GRU", "LSTM")
+    }
+    joined = ", ".join(f"{name} {min(values):.2f} to {max(values):.2f}" for name, values in shares.items())
+    return (
+        "Share of the roofline (the step's arithmetic at the\n"
+        "rate of a large sgemm, or its bytes at the rate of memory, measured in the same run) that is reached:\n"
+        f"{joined}.\n"
+    )
 
 
 def _factors(mean: dict[str, Any]) -> str:
@@ -60,8 +81,8 @@ def _factors(mean: dict[str, Any]) -> str:
 def _memory(sections: dict[str, Rows], threads: int) -> str:
     row = sections[f"memory, {threads} threads"][0]
     names = {"nn.GRU": "nn.GRU", "nn.LSTM": "nn.LSTM", "manual": "pure torch", "native": "native"}
-    told = ", ".join(f"{title} {row[f'{name} from start']:.0f} MB" for name, title in names.items())
-    return f"Peak memory of a training step at the copying shape, above the level before the layer existed:\n{told}."
+    joined = ", ".join(f"{title} {row[f'{name} from start']:.0f} MB" for name, title in names.items())
+    return f"Peak memory of a training step at the copying shape, above the level before the layer existed:\n{joined}."
 
 
 def _streaming(sections: dict[str, Rows], threads: int) -> str:

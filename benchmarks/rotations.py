@@ -15,7 +15,9 @@ from collections.abc import Callable
 
 import torch
 
-from goru.kernels import native, operators
+from goru.kernels import native
+from goru.kernels.eurnn import EURNN, EurnnInputs, EurnnOptions
+from goru.kernels.eurnn.native import prefers_rotations
 from goru.rotations import Mesh
 
 BATCH, INPUTS = 64, 10
@@ -28,8 +30,8 @@ def steps_at(size: int) -> int:
 
 def training_step(mesh: Mesh, rotate: bool) -> Callable[[], None]:
     generator = torch.Generator().manual_seed(0)
-    angles = torch.randn(mesh.num_angles, generator=generator)
-    transition = (angles if rotate else mesh.matrix(angles)).requires_grad_()
+    drawn = torch.randn(mesh.num_angles, generator=generator)
+    transition = (drawn if rotate else mesh.matrix(drawn)).requires_grad_()
     steps = steps_at(mesh.size)
     x = torch.randn(steps, BATCH, INPUTS, generator=generator)
     h0 = torch.zeros(BATCH, mesh.size, dtype=torch.complex64 if mesh.complex else torch.float32)
@@ -38,9 +40,8 @@ def training_step(mesh: Mesh, rotate: bool) -> Callable[[], None]:
     grad = torch.randn(steps, BATCH, mesh.size, generator=generator)
 
     def step() -> None:
-        output, _, _ = operators.eurnn(
-            x, h0, weight, bias, transition, None, mesh.kind, mesh.capacity, False, True, "native"
-        )
+        u, angles = (None, transition) if rotate else (transition, None)
+        output, _ = EURNN(EurnnInputs(x, h0, weight, bias, u, angles), EurnnOptions(mesh), "native")
         torch.autograd.grad(output, (weight, bias, transition), grad)
 
     return step
@@ -82,7 +83,7 @@ def main() -> None:
             each = {name: seconds * 1e9 / (steps_at(size) * BATCH) for name, seconds in times.items()}
             for name, mesh in meshes.items():
                 faster = "rotated" if each[name] < each["U"] else "U"
-                rule = "rotated" if native.prefers_rotations(mesh, steps_at(size), BATCH) else "U"
+                rule = "rotated" if prefers_rotations(mesh) else "U"
                 print(
                     f"{'complex' if complex else 'real':7} {size:4} {name:10}"
                     f" {mesh.num_rotations:8} {each[name]:9.0f} {each['U']:9.0f}"

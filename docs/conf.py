@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from goru.lab import paper
-from goru.lab.report import summary
+from goru.lab.report import readme
 
 project = "goru"
 version = release = installed_version("goru")
@@ -64,9 +64,10 @@ class Decisions(SphinxDirective):
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        parts = {"**All experiments**": paper.decisions("copying")[len(paper.experiment("copying").decisions) :]}
+        parts = {"**All experiments**": paper.SHARED_DECISIONS}
         for name, one in paper.EXPERIMENTS.items():
-            parts[f"**{one.title}** (`goru show {name}`; in the paper {one.shown_in.lower()})"] = one.decisions
+            where = f"; in the paper {one.paper.shown_in.lower()}" if one.paper else ""
+            parts[f"**{one.title}** (`goru show {name}`{where})"] = one.decisions
         lines = [["", heading, "", *(f"- {_plain(text)}" for text in texts)] for heading, texts in parts.items()]
         return self.parse_text_to_nodes("\n".join(line for part in lines for line in part))
 
@@ -77,10 +78,10 @@ class Costs(SphinxDirective):
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        rows = [
-            f"| {_plain(one.shown_in)} | `goru reproduce {name}` | `{name}-paper.*` | {one.seconds / 3600:.1f} |"
-            for name, one in paper.EXPERIMENTS.items()
-        ]
+        rows = []
+        for name, one in paper.EXPERIMENTS.items():
+            where = _plain(one.paper.shown_in) if one.paper else ""
+            rows.append(f"| {where} | `goru reproduce {name}` | `{name}-paper.*` | {one.seconds / 3600:.1f} |")
         heads = ["| in the paper | command | in the report | core hours, one seed |", "|---|---|---|--:|"]
         return self.parse_text_to_nodes("\n".join([*heads, *rows]))
 
@@ -91,7 +92,8 @@ class Claims(SphinxDirective):
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        rows = [f"| {c.name} | `{c.experiment}` | {_plain(c.text)} |" for c in paper.CLAIMS.values()]
+        claims = [(name, claim) for name, one in paper.EXPERIMENTS.items() for claim in one.claims]
+        rows = [f"| {claim.name} | `{name}` | {_plain(claim.text)} |" for name, claim in claims]
         return self.parse_text_to_nodes("\n".join(["| | experiment | claim |", "|---|---|---|", *rows]))
 
 
@@ -101,7 +103,7 @@ class Results(SphinxDirective):
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        return self.parse_text_to_nodes(summary.numbers(Path(__file__).parent.parent / "results"))
+        return self.parse_text_to_nodes(readme.numbers(Path(__file__).parent.parent / "results"))
 
 
 def _plain(text: str) -> str:

@@ -52,7 +52,7 @@ def build(tree: Path, target: str, folder: Path, **environment: str) -> tuple[Pa
 def assert_pure(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "goru/kernels/native.py" in names
+    assert "goru/kernels/native/library.py" in names
     assert not [name for name in names if name.endswith((".so", ".cpp", ".h"))]
 
 
@@ -87,7 +87,7 @@ def test_source_distribution_has_the_sources(tree: Path, tmp_path: Path) -> None
     with tarfile.open(path) as archive:
         names = [name.split("/", 1)[1] for name in archive.getnames()]
     assert "hatch_build.py" in names
-    assert "src/goru/kernels/csrc/goru_forward.h" in names
+    assert "src/goru/kernels/csrc/goru/goru_forward.h" in names
     assert not [name for name in names if name.endswith(".so")]
 
 

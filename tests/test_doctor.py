@@ -5,32 +5,42 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import goru.__main__ as command
 from goru import doctor
-from goru.kernels import native, operators
+from goru.kernels import native
+from goru.kernels.backends import MANUAL, Kernel
 
 
 def test_report_and_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "SECONDS", 600.0)  # on a busy machine too
     assert command.main(["doctor"]) == 0
     text = capsys.readouterr().out
-    for words in ("goru ", "torch ", " on ", "native kernels", "GORU/EURNN on cpu, float32", "everything works"):
+    for words in (
+        "goru ",
+        "torch ",
+        " on ",
+        "native kernels",
+        *(f"{layer} on cpu, float32: " for layer in doctor.LAYERS),
+        "everything works",
+    ):
         assert words in text
     if native.unavailable_reason() is None:
         assert f"instruction set {native.isa()}" in text
 
 
 def test_a_wrong_kernel_is_noticed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    right = operators.BACKENDS["manual"].goru_forward
+    right = MANUAL.kernels["goru"]
+    assert isinstance(right, Kernel)
 
     def wrong(*arguments):
-        output, h_n, saved = right(*arguments)
+        output, h_n, saved = right.forward(*arguments)
         return output * 1.01, h_n, saved
 
-    monkeypatch.setattr(operators.BACKENDS["manual"], "goru_forward", wrong)
+    monkeypatch.setitem(MANUAL.kernels, "goru", replace(right, forward=wrong))
     monkeypatch.setattr(doctor, "SECONDS", 600.0)  # on a busy machine too
     assert doctor.main([]) == 1
     assert "FAILED manual float64 GORU by rotations forward" in capsys.readouterr().out

@@ -13,7 +13,10 @@ from torch import nn
 
 import goru
 
-PUBLIC = ["EURNN", "EURNNCell", "GORU", "GORUCell", "gates", "modrelu", "parameter_groups", "use_backend"]
+PUBLIC = [
+    "EURNN", "EURNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "LSTM", "LSTMCell",
+    "accelerate", "gates", "modrelu", "parameter_groups", "use_backend",
+]  # fmt: skip
 LABORATORY = ["tyro", "rich", "matplotlib", "safetensors", "pooch", "soundfile", "jinja2", "ray", "goru.lab"]
 
 
@@ -114,6 +117,24 @@ assert not found, found
     assert run_python(code) == ""
 
 
+def test_importing_and_running_the_library_imports_no_compiler():
+    """torch._dynamo alone, with sympy, takes longer than torch itself. It is for torch.compile to import."""
+    code = """
+import sys, torch
+before = set(sys.modules)
+import goru
+layer = goru.GORU(3, 4, 2, bidirectional=True)
+layer(torch.zeros(2, 1, 3))[0].sum().backward()
+goru.EURNN(3, 4, capacity=4)(torch.zeros(2, 1, 3))[0].sum().backward()
+with torch.no_grad():
+    goru.GORUCell(3, 4)(torch.zeros(1, 3), torch.zeros(1, 4))
+new = {name.partition(".")[0] if not name.startswith("torch") else name for name in set(sys.modules) - before}
+heavy = {"torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "torch.onnx", "sympy", "mpmath"}
+print(sorted(new & heavy))
+"""
+    assert run_python(code) == "[]\n"
+
+
 def test_the_library_works_where_the_laboratory_cannot_be_imported():
     """Also without NumPy, which torch itself only asks for when it is there."""
     code = f"""
@@ -134,7 +155,7 @@ print(goru.GORU.from_gru(torch.nn.GRU(3, 4)).orthogonality_error() < 1e-5, len(r
 
 
 def test_submodules_can_be_imported_one_by_one():
-    for name in ("gates", "rotations", "activation", "layers.goru", "layers.eurnn", "kernels.dispatch"):
+    for name in ("gates", "rotations", "activation", "layers.goru", "layers.eurnn", "kernels.backends"):
         importlib.import_module(f"goru.{name}")
 
 

@@ -76,11 +76,11 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
 
 def test_results_are_those_of_the_record() -> None:
     """Table, verdicts and picture are what `make results` makes of results/, to the byte."""
-    from goru.lab.report import summary
+    from goru.lab.report import readme
 
     now = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert summary.in_readme(ROOT / "README.md", ROOT / "results") == now, "run: make results RUNS=results"
-    for name, content in summary.files(ROOT / "results").items():
+    assert readme.in_readme(ROOT / "README.md", ROOT / "results") == now, "run: make results RUNS=results"
+    for name, content in readme.beside_runs(ROOT / "results").items():
         assert (ROOT / "results" / name).read_bytes() == content, f"{name}: run make results RUNS=results"
 
 

@@ -1,44 +1,28 @@
 """Gated orthogonal recurrent units for PyTorch: `goru.GORU` takes the place of `torch.nn.GRU`."""
 
-import importlib as _importlib
 import sys as _sys
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = _version("goru")
 
-__all__ = [
-    "EURNN",
-    "GORU",
-    "EURNNCell",
-    "GORUCell",
-    "gates",
-    "modrelu",
-    "parameter_groups",
-    "use_backend",
-]
-
 
 def _is_command() -> bool:
     """Whether this process is the command `goru`, or `python -m goru`."""
     program = _sys.argv[0] if getattr(_sys, "argv", None) else ""
-    if program == "-m":  # `python -m` is looking for its module
+    if program == "-m":  # `python -m` has not found its module yet
         return _sys.orig_argv[_sys.orig_argv.index("-m") + 1] in ("goru", "goru.lab")
     return program.replace("\\", "/").rpartition("/")[2] in ("goru", "goru.exe")
 
 
-if _TYPE_CHECKING or "_in_use" in globals() or not _is_command():
-    from . import gates
-    from .activation import modrelu
-    from .kernels.dispatch import use_backend
-    from .layers.eurnn import EURNN, EURNNCell
-    from .layers.goru import GORU, GORUCell
-    from .layers.parameter_groups import parameter_groups
+if _TYPE_CHECKING or not _is_command():
+    from .library import *  # noqa: F403
+    from .library import __all__ as __all__
 else:  # `goru ls` and `goru --help` should not wait for torch: the library is imported when it is first used
 
     def __getattr__(name: str) -> object:
-        if name not in __all__ or "_in_use" in globals():
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()["_in_use"] = True
-        _importlib.reload(_sys.modules[__name__])
-        return globals()[name]
+        library = _sys.modules.get("goru.library") or _import_module("goru.library")
+        if name in library.__all__:
+            return getattr(library, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from .kernels import dispatch
+from .kernels.mesh import build_matrix
 from .rotations import Mesh
 
 
@@ -107,7 +107,7 @@ def fit_angles(mesh: Mesh, target: Tensor, starts: int = 3, iterations: int = 20
         def loss(angles: Tensor = angles, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
             optimiser.zero_grad()
             with torch.enable_grad():
-                value = (dispatch.mesh_matrix(angles, mesh, "manual") - target).square().sum()
+                value = (build_matrix(angles, mesh, "manual") - target).square().sum()
                 value.backward()
             return value
 

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from .kernels import reference
-from .kernels.lengths import valid_steps
-from .kernels.watching import full_precision
+from .kernels.gated import GatedOptions
+from .kernels.gated import reference as gated_reference
+from .kernels.goru import reference
+from .kernels.mesh import build_matrix
+from .layers.gated import GRU, LSTM, GatedUnit
 from .layers.goru import GORU, GORUUnit
-from .layers.recurrent import build_matrix
+from .layers.recurrent import Parameters, State
+from .tracing import full_precision
+
+OURS = GORU | GRU | LSTM
+TORCHS = nn.GRU | nn.LSTM
 
 
 @dataclass
 class GateRecord:
     """The newest forward pass of one layer in one direction, each signal (T, B, H); None before there was one.
 
-    Batch rows are in the order of the input. Beyond a row's end all signals are 0. A gate that is off reads 1 (reset)
-    or 0 (update).
+    GORU and GRU have `reset`, `update`, `candidate` and `state`; an LSTM has `input_gate`, `forget_gate`,
+    `output_gate`, `candidate`, `cell` and `state`; the others stay None. Batch rows are in the order of the input.
+    Beyond a row's end all signals are 0. A gate of a GORU that is off reads 1 (reset) or 0 (update).
     """
 
     name: str
@@ -30,13 +38,21 @@ class GateRecord:
     reverse: bool
     reset: Tensor | None = None
     update: Tensor | None = None
+    input_gate: Tensor | None = None
+    forget_gate: Tensor | None = None
+    output_gate: Tensor | None = None
     candidate: Tensor | None = None
+    cell: Tensor | None = None
     state: Tensor | None = None
+
+
+SIGNALS = [field.name for field in fields(GateRecord)][3:]
 
 
 @contextmanager
 def record(module: nn.Module) -> Iterator[list[GateRecord]]:
-    """Record the gates of every GORU and nn.GRU in `module` (or of `module` itself) during the `with` block.
+    """Record the gates of every GORU, GRU and LSTM in `module` (or of `module` itself), ours and those of torch.nn,
+    during the `with` block.
 
     Yields one record per layer and direction, filled by each forward pass with its signals. The pass itself is not
     touched: the signals are computed beside it, from the same inputs and weights, without gradients.
@@ -47,10 +63,11 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
     >>> records[0].update.shape
     torch.Size([5, 2, 4])
     """
-    gated = [(name, part) for name, part in module.named_modules() if isinstance(part, GORU | nn.GRU)]
+    gated = [(name, part) for name, part in module.named_modules() if isinstance(part, OURS | TORCHS)]
     if not gated:
         raise TypeError(
-            f"record needs a GORU or a torch.nn.GRU, or a module that holds one, got {type(module).__name__}"
+            "record needs a GORU, a GRU or an LSTM, ours or torch's, or a module that holds one, got "
+            f"{type(module).__name__}"
         )
     records: list[GateRecord] = []
     handles = []
@@ -64,9 +81,9 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
                 for direction in range(directions)
             ]
             records += own
-            if isinstance(part, GORU):
-                listener = _goru_listener(part, own)
-                part._gate_listeners.append(listener)
+            if isinstance(part, OURS):
+                listener = _listener(part.unit, own)
+                part._listeners.append(listener)
                 listeners.append((part, listener))
             handles.append(part.register_forward_hook(_hook(own), with_kwargs=True))
         yield records
@@ -74,31 +91,36 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
         for handle in handles:
             handle.remove()
         for part, listener in listeners:
-            part._gate_listeners.remove(listener)
+            part._listeners.remove(listener)
 
 
-def _goru_listener(part: GORU, own: list[GateRecord]):
-    unit = part.unit
-    assert isinstance(unit, GORUUnit)
-
+def _listener(unit: Any, own: list[GateRecord]):
     @torch.no_grad()
-    def listen(index, x, h0, parameters, lengths, reverse) -> None:
+    def listen(index, x, state, parameters, lengths, reverse) -> None:
         with full_precision(x):  # as the pass itself
-            trace = reference.goru_trace(
-                x,
-                h0,
-                parameters["weight_ih"],
-                parameters.get("weight_hh"),
-                parameters.get("bias"),
-                build_matrix(parameters["angles"], unit.mesh, "manual"),
-                lengths,
-                unit.reset_gate,
-                unit.update_gate,
-                reverse,
-            )
-        _fill(own[index], trace.reset, trace.update, trace.candidate, trace.output)
+            _trace(own[index], unit, x, state, parameters, lengths, reverse)
 
     return listen
+
+
+def _trace(
+    item: GateRecord,
+    unit: GORUUnit | GatedUnit,
+    x: Tensor,
+    state: State,
+    parameters: Parameters,
+    lengths: Tensor | None,
+    reverse: bool,
+) -> None:
+    """Fill the record with the signals of one layer in one direction."""
+    if isinstance(unit, GORUUnit):
+        u = build_matrix(parameters["angles"], unit.mesh, "manual")
+        trace: Any = reference.trace(unit.inputs(x, state, parameters, lengths, u), unit.options(reverse))
+    else:
+        run: Any = gated_reference.lstm_trace if unit.name == "LSTM" else gated_reference.gru_trace
+        trace = run(unit.inputs(x, state, parameters, lengths), GatedOptions(reverse))
+    for name in SIGNALS:
+        setattr(item, name, getattr(trace, "output" if name == "state" else name, None))
 
 
 def _hook(own: list[GateRecord]):
@@ -106,59 +128,49 @@ def _hook(own: list[GateRecord]):
     def hook(module, args, kwargs, result) -> None:
         input = kwargs["input"] if "input" in kwargs else args[0]
         hx = kwargs.get("hx", args[1] if len(args) > 1 else None)
-        if isinstance(module, nn.GRU):
-            _record_gru(module, input, hx, own)
+        if isinstance(module, TORCHS):
+            _record_torch(module, input, hx, own)
         if isinstance(input, PackedSequence) and input.unsorted_indices is not None:
             for item in own:
-                signals = (item.reset, item.update, item.candidate, item.state)
-                _fill(item, *(s.index_select(1, input.unsorted_indices) for s in signals if s is not None))
+                for name in SIGNALS:
+                    if (signal := getattr(item, name)) is not None:
+                        setattr(item, name, signal.index_select(1, input.unsorted_indices))
 
     return hook
 
 
-def _fill(item: GateRecord, reset: Tensor, update: Tensor, candidate: Tensor, state: Tensor) -> None:
-    item.reset, item.update, item.candidate, item.state = reset, update, candidate, state
-
-
-def _record_gru(gru: nn.GRU, input: Tensor | PackedSequence, hx: Tensor | None, own: list[GateRecord]) -> None:
-    """The equations of torch.nn.GRU once more, keeping what it throws away. Rows stay in packed order here."""
-    if gru.training and gru.dropout > 0 and gru.num_layers > 1:
+def _record_torch(layer: nn.GRU | nn.LSTM, input: Tensor | PackedSequence, hx: Any, own: list[GateRecord]) -> None:
+    """The equations of a layer of torch once more, with the signals that it does not return. Rows stay in packed order
+    here."""
+    kind = "LSTM" if isinstance(layer, nn.LSTM) else "GRU"
+    if layer.training and layer.dropout > 0 and layer.num_layers > 1:
         raise RuntimeError(
-            "nn.GRU draws its dropout masks where nobody can see them: call .eval() or set dropout=0 to record gates"
+            f"nn.{kind} draws its dropout masks where nobody can see them: call .eval() or set dropout=0 to record"
+            " gates"
         )
+    if layer.proj_size:
+        raise RuntimeError(f"the gates of an LSTM with projections cannot be recorded, got proj_size={layer.proj_size}")
+    state = None if hx is None else tuple(hx) if kind == "LSTM" else (hx,)
+    lengths = None
     if isinstance(input, PackedSequence):
         x, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
-        valid = valid_steps(lengths.to(x.device), x.shape[0])[..., None]
-        if hx is not None and input.sorted_indices is not None:
-            hx = hx.index_select(1, input.sorted_indices)
+        lengths = lengths.to(x.device)
+        if state is not None and input.sorted_indices is not None:
+            state = tuple(part.index_select(1, input.sorted_indices) for part in state)
     else:
-        x = input.unsqueeze(1) if input.dim() == 2 else input.transpose(0, 1) if gru.batch_first else input
-        hx = hx.unsqueeze(1) if hx is not None and hx.dim() == 2 else hx
-        valid = torch.ones(x.shape[0], x.shape[1], 1, dtype=torch.bool, device=x.device)
+        x = input.unsqueeze(1) if input.dim() == 2 else input.transpose(0, 1) if layer.batch_first else input
+        state = None if state is None else tuple(part.unsqueeze(1) if part.dim() == 2 else part for part in state)
+    unit = GatedUnit(kind, layer.hidden_size, layer.bias)
+    zeros = x.new_zeros(x.shape[1], layer.hidden_size)
     outputs: list[Tensor] = []
     for index, item in enumerate(own):
         suffix = f"_l{item.layer}" + ("_reverse" if item.reverse else "")
-        h = x.new_zeros(x.shape[1], gru.hidden_size) if hx is None else hx[index]
-        _fill(item, *_gru_trace(gru, suffix, x, h, valid, item.reverse))
+        parameters = {name: getattr(layer, name + suffix) for name in unit.shapes(1)}
+        start = (zeros, zeros) if kind == "LSTM" else (zeros,)
+        if state is not None:
+            start = tuple(part[index] for part in state)
+        _trace(item, unit, x, start, parameters, lengths, item.reverse)
         assert item.state is not None
         outputs.append(item.state)
-        if len(outputs) == (2 if gru.bidirectional else 1):
+        if len(outputs) == (2 if layer.bidirectional else 1):
             x, outputs = torch.cat(outputs, -1), []
-
-
-def _gru_trace(gru: nn.GRU, suffix: str, x: Tensor, h: Tensor, valid: Tensor, reverse: bool) -> tuple[Tensor, ...]:
-    """reset, update, candidate and state of one layer in one direction, each (T, B, H)."""
-    weight_hh = getattr(gru, "weight_hh" + suffix)
-    bias_ih, bias_hh = (getattr(gru, name + suffix, None) for name in ("bias_ih", "bias_hh"))
-    from_x = nn.functional.linear(x, getattr(gru, "weight_ih" + suffix), bias_ih)
-    steps = []
-    for t in range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0]):
-        x_r, x_z, x_n = from_x[t].chunk(3, -1)
-        h_r, h_z, h_n = nn.functional.linear(h, weight_hh, bias_hh).chunk(3, -1)
-        reset, update = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
-        candidate = torch.tanh(x_n + reset * h_n)
-        h = torch.where(valid[t], (1 - update) * candidate + update * h, h)
-        steps.append([torch.where(valid[t], s, torch.zeros_like(s)) for s in (reset, update, candidate, h)])
-    if reverse:
-        steps.reverse()
-    return tuple(torch.stack(signal) for signal in zip(*steps, strict=True))

@@ -19,7 +19,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from .kernels.watching import kept
+from .tracing import cached_constants
 
 MESHES = ("fft", "tunable")
 
@@ -79,6 +79,10 @@ class Mesh:
             return 0
         return 2 * self.num_rotations + self.size if self.complex else self.num_rotations
 
+    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of U, and of what it acts on, for angles of this dtype."""
+        return dtype.to_complex() if self.complex else dtype
+
     def split(self, angles: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """theta (N), phi (N) and omega (H); phi and omega are empty for a real mesh."""
         n = self.num_rotations
@@ -118,8 +122,7 @@ class Mesh:
 
     def matrix(self, angles: Tensor) -> Tensor:
         """U itself, (H, H), in the dtype of the angles (or the complex dtype over it)."""
-        dtype = angles.dtype.to_complex() if self.complex else angles.dtype
-        return self.apply(angles, torch.eye(self.size, dtype=dtype, device=angles.device))
+        return self.apply(angles, torch.eye(self.size, dtype=self.state_dtype(angles.dtype), device=angles.device))
 
 
 @cache
@@ -131,7 +134,7 @@ def _pairs(kind: str, size: int, capacity: int | None) -> tuple[tuple[tuple[int,
     return tuple(tuple((j, j + d) for j in range(size - d) if (j // d) % 2 == 0) for d in distances)
 
 
-@kept
+@cached_constants
 def _slots(kind: str, size: int, capacity: int | None, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """For each layer and unit: the rotation in which it is p, in which it is q (else -1), and its partner."""
     pairs = _pairs(kind, size, capacity)

@@ -26,7 +26,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from goru.kernels import native, operators, reference
+from goru.kernels import native
+from goru.kernels.eurnn import EURNN, EurnnInputs, EurnnOptions
+from goru.kernels.eurnn import reference as eurnn_reference
+from goru.kernels.goru import GORU, GoruInputs, GoruOptions
+from goru.kernels.goru import reference as goru_reference
+from goru.kernels.mesh import MESH_MATRIX, MeshInputs
 from goru.rotations import Mesh
 
 ULP = 2.0**-23
@@ -54,6 +59,57 @@ class Case:
     @property
     def tolerance(self) -> float:
         return tolerance(self.dtype)
+
+
+def split(transition: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """u and angles: the problems here have either in one place, and a vector can only be angles."""
+    return (None, transition) if transition.dim() == 1 else (transition, None)
+
+
+def goru_call(*call: Any, kind: str = "fft", capacity: int | None = None) -> tuple[GoruInputs, GoruOptions]:
+    """Six tensors, lengths, reset, update, reverse."""
+    x, h0, weight_ih, weight_hh, bias, transition, lengths, reset, update, reverse = call
+    if h0.dim() != 2:
+        raise RuntimeError(f"h0 must have the shape (B, H), got {tuple(h0.shape)}")
+    inputs = GoruInputs(x, h0, weight_ih, weight_hh, bias, *split(transition), lengths)
+    return inputs, GoruOptions(Mesh(kind, h0.shape[1], capacity), reset, update, reverse)
+
+
+def run_goru(*call: Any, save: bool = True, backend: str = "native", **mesh: Any) -> tuple[Tensor, ...]:
+    """output, h_n and what was saved, by the operator: six tensors, lengths, reset, update, reverse."""
+    return GORU.run(*goru_call(*call, **mesh), save, backend)
+
+
+def reference_goru(*call: Any, **mesh: Any) -> tuple[Tensor, Tensor]:
+    return goru_reference.goru(*goru_call(*call, **mesh))
+
+
+def eurnn_call(*call: Any) -> tuple[EurnnInputs, EurnnOptions]:
+    """Five tensors, lengths, mesh, reverse."""
+    x, h0, weight_ih, bias, transition, lengths, mesh, reverse = call
+    return EurnnInputs(x, h0, weight_ih, bias, *split(transition), lengths), EurnnOptions(mesh, reverse)
+
+
+def run_eurnn(*call: Any, save: bool = True, backend: str = "native") -> tuple[Tensor, ...]:
+    """output, h_n and what was saved, by the operator: five tensors, lengths, mesh, reverse."""
+    return EURNN.run(*eurnn_call(*call), save, backend)
+
+
+def run_mesh(angles: Tensor, mesh: Mesh, backend: str = "native") -> Tensor:
+    return MESH_MATRIX.run(MeshInputs(angles), mesh, True, backend)[0]
+
+
+def backward(recurrence: Any, call: tuple[Any, Any], output: Any, saved: Any, grads: Any, needs_x: bool) -> Any:
+    """The gradients, by the backward operator."""
+    inputs, options = call
+    flat = recurrence.options.flatten(options)
+    return recurrence.backward_operator(*grads, output, saved, *inputs, *flat, needs_x, "native")
+
+
+def flat(recurrence: Any, call: tuple[Any, Any]) -> tuple[Any, ...]:
+    """The arguments of the operator."""
+    inputs, options = call
+    return (*inputs, *recurrence.options.flatten(options), True, "native")
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -180,19 +236,19 @@ def goru_difference(case: Case) -> float:
     switches = (case.reset, case.update, case.reverse)
     given = [spoiled(arguments[0], lengths), *arguments[1:]]
     return difference(
-        lambda *a: reference.goru(*a, lengths, *switches),  # type: ignore[call-arg]
-        lambda *a: same_without_saving(operators.goru, *a, lengths, *switches),
+        lambda *a: reference_goru(*a, lengths, *switches),
+        lambda *a: same_without_saving(run_goru, *a, lengths, *switches),
         arguments,
         given,
         bias=4,
     )
 
 
-def same_without_saving(operator: Any, *arguments: Any, rest: tuple = ()) -> tuple[Tensor, Tensor]:
+def same_without_saving(run: Any, *call: Any, **mesh: Any) -> tuple[Tensor, Tensor]:
     """output and h_n in training; an error if inference gives other bits."""
-    results = operator(*arguments, True, "native", *rest)[:2]
+    results = run(*call, **mesh)[:2]
     with torch.no_grad():
-        plain = operator(*arguments, False, "native", *rest)[:2]
+        plain = run(*call, save=False, **mesh)[:2]
     for a, b in zip(results, plain, strict=True):
         if not torch.equal(a.detach(), b):
             raise AssertionError("inference and training give different results")
@@ -210,10 +266,10 @@ def eurnn_difference(case: Case, mesh: Mesh, dense: bool) -> float:
     if dense:
         transition = mesh.matrix(transition)
     arguments = [x, h0, weight, bias, transition]
-    rest = (lengths, mesh.kind, mesh.capacity, case.reverse)
+    rest: Any = (lengths, mesh, case.reverse)
     return difference(
-        lambda *a: reference.eurnn(*a, lengths, mesh, case.reverse),  # type: ignore[call-arg]
-        lambda *a: same_without_saving(operators.eurnn, *a, *rest),
+        lambda *a: eurnn_reference.eurnn(*eurnn_call(*a, *rest)),
+        lambda *a: same_without_saving(run_eurnn, *a, *rest),
         arguments,
         [spoiled(x, lengths), *arguments[1:]],
         bias=3,
@@ -222,10 +278,9 @@ def eurnn_difference(case: Case, mesh: Mesh, dense: bool) -> float:
 
 def mesh_difference(mesh: Mesh, dtype: torch.dtype) -> float:
     angles = torch.randn(mesh.num_angles, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    spec = (mesh.kind, mesh.size, mesh.capacity, mesh.complex, "native")
     if mesh.num_angles == 0:
-        return relative(operators.mesh_matrix(angles, *spec), mesh.matrix(angles))
-    return difference(lambda a: [mesh.matrix(a)], lambda a: [operators.mesh_matrix(a, *spec)], [angles], [angles])
+        return relative(run_mesh(angles, mesh), mesh.matrix(angles))
+    return difference(lambda a: [mesh.matrix(a)], lambda a: [run_mesh(a, mesh)], [angles], [angles])
 
 
 SHAPES = ((5, 6, 3, 8), (7, 1, 2, 5), (1, 3, 4, 2), (4, 9, 17, 19), (6, 35, 1, 33), (3, 2, 1, 1), (40, 5, 10, 24))

@@ -34,7 +34,7 @@ def compiled(folder: Path, *flags: str, compiler: str | None = COMPILER) -> Path
     trial.write_text("int main() {}\n")
     if subprocess.run([compiler, *flags, str(trial), "-o", str(program)], capture_output=True).returncode:
         pytest.skip(f"{compiler} does not take {' '.join(flags)}")
-    sources = [str(HERE / "csrc/sanitized.cpp"), str(KERNELS / "threads.cpp")]
+    sources = [str(HERE / "csrc/sanitized.cpp"), str(KERNELS / "base/threads.cpp")]
     command = [compiler, "-std=c++17", *flags, "-Wno-psabi", f"-I{KERNELS}", *sources, "-o", str(program)]
     done = subprocess.run([*command, "-pthread", "-ldl"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -153,7 +153,7 @@ def test_manual_equals_reference_over_many_steps(name: str):
 @pytest.mark.parametrize("elements", [1, 60, 130, 10**9])
 def test_chunks_of_the_manual_passes_may_end_anywhere(kind: Kind, elements: int, monkeypatch):
     """The manual passes walk over chunks of steps; one step a chunk up to all steps in one."""
-    monkeypatch.setattr("goru.kernels.manual.CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr("goru.kernels.chunks.CHUNK_ELEMENTS", elements)
     compare(kind, F64, 1e-10, T=7, B=3, I=2, H=5, bidirectional=True, lengths=torch.tensor([4, 7, 1]))
 
 
@@ -230,3 +230,35 @@ def test_unwritten_memory_is_never_read(name: str, backend: str, monkeypatch):
         torch.use_deterministic_algorithms(False)
     for label, value in truth.items():
         assert_close(actual[label], value, 1e-10, label)
+
+
+@pytest.mark.parametrize("name", ["goru", "eurnn", "eurnn-real", "eurnn-fft"])
+def test_the_reference_is_linear_in_the_number_of_steps(name: str):
+    """Each further step adds the same nodes to the graph, and none whose gradient is as long as the sequence.
+
+    Indexing x W by step would make the backward pass quadratic: the gradient of each step is then padded to all T.
+    """
+    layer = lively(BY_NAME[name].layer(3, 5, backend="reference", dtype=F64))
+
+    def numbers_in_gradients(steps: int) -> tuple[int, int]:
+        x = draw(steps, 2, 3).requires_grad_()
+        loss = layer(x)[0].square().sum()
+        total = 0
+
+        def count(gradients, _) -> None:
+            nonlocal total
+            total += sum(g.numel() for g in gradients if g is not None)
+
+        seen, waiting = set(), [loss.grad_fn]
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                node.register_hook(count)
+                waiting += [next_node for next_node, _ in node.next_functions]
+        loss.backward()
+        return len(seen), total
+
+    (a, first), (b, second), (c, third) = (numbers_in_gradients(steps) for steps in (10, 20, 40))
+    assert 0 < c - b == 2 * (b - a)
+    assert 0 < third - second == 2 * (second - first)

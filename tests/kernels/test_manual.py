@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import goru
-from goru.kernels import manual
+from goru.kernels import chunks
 
 LAYERS = {
     "GORU": lambda: goru.GORU(3, 5, bidirectional=True, dtype=torch.float64, backend="manual"),
@@ -43,6 +43,6 @@ def test_chunks_change_nothing(kind: str, ragged: bool, elements: int, monkeypat
     lengths = torch.tensor([3, 11, 1, 7]) if ragged else None
     whole = results(layer, x, lengths)
     # 11 steps in chunks of 1, and of sizes that leave a shorter chunk at one end.
-    monkeypatch.setattr(manual, "CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", elements)
     for one, other in zip(whole, results(layer, x, lengths), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

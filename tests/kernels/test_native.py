@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from goru.kernels import library, native, operators, reference
+from goru.kernels import native
+from goru.kernels.eurnn import EURNN
+from goru.kernels.goru import GORU
+from goru.kernels.mesh import MESH_MATRIX, MeshInputs
+from goru.kernels.native import library
 from goru.rotations import Mesh
 from tests.kernels import native_cases as cases
-from tests.kernels.native_cases import Case, goru_arguments, relative
+from tests.kernels.native_cases import Case, eurnn_call, flat, goru_arguments, goru_call, relative, run_eurnn, run_goru
 
 pytestmark = pytest.mark.skipif(
     native.unavailable_reason() is not None, reason=f"no native kernels: {native.unavailable_reason()}"
@@ -69,7 +73,7 @@ def test_results_do_not_depend_on_the_number_of_threads_or_the_run() -> None:
     arguments, _ = goru_arguments(case)
 
     def run() -> list[torch.Tensor]:
-        output, h_n, _ = operators.goru(*arguments, None, True, True, False, True, "native")  # type: ignore[arg-type]
+        output, h_n, _ = run_goru(*arguments, None, True, True, False)  # type: ignore[arg-type]
         return [output, h_n, *torch.autograd.grad(output.square().sum() + h_n.sum(), arguments)]  # type: ignore[arg-type]
 
     before = torch.get_num_threads()
@@ -87,14 +91,14 @@ def test_results_do_not_depend_on_the_number_of_threads_or_the_run() -> None:
 def test_strided_inputs_and_expanded_gradients() -> None:
     case = Case(6, 5, 4, 10)
     (x, *rest), _ = goru_arguments(case)
-    expected = operators.goru(x, *rest, None, True, True, False, True, "native")[0]
+    expected = run_goru(x, *rest, None, True, True, False)[0]
     strange = [
         x.detach().transpose(0, 1).contiguous().transpose(0, 1),
         torch.stack([x.detach(), x.detach()], -1)[..., 0],
         x.detach().flip(2).flip(2),
     ]
     for other in strange:
-        found = operators.goru(other, *rest, None, True, True, False, True, "native")[0]
+        found = run_goru(other, *rest, None, True, True, False)[0]
         assert torch.equal(found, expected)
     (dense,) = torch.autograd.grad(expected, rest[4], torch.ones_like(expected), retain_graph=True)
     (expanded,) = torch.autograd.grad(expected.sum(), rest[4], retain_graph=True)
@@ -105,15 +109,13 @@ def test_strided_inputs_and_expanded_gradients() -> None:
 
 def test_empty_batch() -> None:
     arguments, _ = goru_arguments(Case(batch=0))
-    output, h_n, _ = operators.goru(*arguments, None, True, True, False, True, "native")  # type: ignore[arg-type]
+    output, h_n, _ = run_goru(*arguments, None, True, True, False)  # type: ignore[arg-type]
     assert output.shape == (5, 0, 8)
     grads = torch.autograd.grad(output.sum() + h_n.sum(), arguments)  # type: ignore[arg-type]
     assert all((g == 0).all() for g in grads)
     mesh = Mesh("tunable", 8, 2, True)
     x, h0 = torch.zeros(5, 0, 3), torch.zeros(0, 8, dtype=torch.complex64)
-    output, h_n, _ = operators.eurnn(
-        x, h0, torch.zeros(16, 3), None, torch.zeros(mesh.num_angles), None, "tunable", 2, False, True, "native"
-    )
+    output, h_n, _ = run_eurnn(x, h0, torch.zeros(16, 3), None, torch.zeros(mesh.num_angles), None, mesh, False)
     assert output.shape == (5, 0, 8)
     assert h_n.dtype == torch.complex64
 
@@ -123,8 +125,8 @@ def test_what_is_not_finite_spreads_as_in_torch(value: float) -> None:
     arguments, _ = goru_arguments(Case(4, 3, 2, 9, dtype=torch.float32))
     with torch.no_grad():
         arguments[0][1, 1, 0] = value  # type: ignore[index]
-        expected, _ = reference.goru(*arguments, None, True, True, False)  # type: ignore[arg-type]
-        found, _, _ = operators.goru(*arguments, None, True, True, False, False, "native")  # type: ignore[arg-type]
+        expected, _ = cases.reference_goru(*arguments, None, True, True, False)  # type: ignore[arg-type]
+        found, _, _ = run_goru(*arguments, None, True, True, False, save=False)  # type: ignore[arg-type]
     assert torch.equal(expected.isfinite(), found.isfinite())
     finite = expected.isfinite()
     assert relative(found[finite], expected[finite]) < 1e-5
@@ -133,27 +135,13 @@ def test_what_is_not_finite_spreads_as_in_torch(value: float) -> None:
 def test_torch_library_accepts_the_operators() -> None:
     case = Case(3, 2, 2, 5, ragged=True)
     arguments, lengths = goru_arguments(case)
-    torch.library.opcheck(operators.goru, (*arguments, lengths, True, True, False, True, "native"))
+    torch.library.opcheck(GORU.operator, flat(GORU, goru_call(*arguments, lengths, True, True, False)))
     mesh = Mesh("tunable", 5, 2, True)
     angles = torch.randn(mesh.num_angles, requires_grad=True)
-    torch.library.opcheck(operators.mesh_matrix, (angles, "tunable", 5, 2, True, "native"))
+    torch.library.opcheck(MESH_MATRIX.operator, flat(MESH_MATRIX, (MeshInputs(angles), mesh)))
     h0 = torch.randn(2, 5, dtype=torch.complex64, requires_grad=True)
-    torch.library.opcheck(
-        operators.eurnn,
-        (
-            torch.randn(3, 2, 2),
-            h0,
-            torch.randn(10, 2),
-            torch.zeros(5),
-            angles,
-            None,
-            "tunable",
-            2,
-            False,
-            True,
-            "native",
-        ),
-    )
+    call = eurnn_call(torch.randn(3, 2, 2), h0, torch.randn(10, 2), torch.zeros(5), angles, None, mesh, False)
+    torch.library.opcheck(EURNN.operator, flat(EURNN, call))
 
 
 WRONG = {
@@ -177,11 +165,11 @@ def test_inconsistent_arguments_are_refused(what: str) -> None:
     arguments, _ = goru_arguments(Case(4, 3, 2, 6))
     wrong = WRONG[what]([a.detach() for a in arguments])  # type: ignore[union-attr]
     with pytest.raises(RuntimeError):
-        torch.ops.goru.goru(*wrong, None, True, True, False, True, "native")
+        torch.ops.goru.goru(*flat(GORU, goru_call(*wrong, None, True, True, False)))
 
 
 @pytest.mark.parametrize("lengths", [[0, 1, 2], [1, 2, 5], [1, 2], [-1, 1, 1]])
 def test_wrong_lengths_are_refused(lengths: list[int]) -> None:
     arguments, _ = goru_arguments(Case(4, 3, 2, 6))
     with pytest.raises(RuntimeError):
-        operators.goru(*arguments, torch.tensor(lengths), True, True, False, True, "native")  # type: ignore[arg-type]
+        run_goru(*arguments, torch.tensor(lengths), True, True, False)  # type: ignore[arg-type]

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 import goru
-from goru.kernels import library, native, operators
+from goru.kernels import native
+from goru.kernels.native import library
 from goru.rotations import Mesh
-from tests.kernels.native_cases import Case, goru_arguments
+from tests.kernels.native_cases import Case, goru_arguments, run_eurnn, run_goru, run_mesh
 
 pytestmark = pytest.mark.skipif(
     native.unavailable_reason() is not None, reason=f"no native kernels: {native.unavailable_reason()}"
@@ -61,7 +62,7 @@ def test_numbers_too_small_to_be_normal() -> None:
     with torch.no_grad():
         for i in (0, 1):
             arguments[i].mul_(1e-40)  # type: ignore[union-attr]
-        found, _, _ = operators.goru(*arguments, None, True, True, False, False, "native")  # type: ignore[arg-type]
+        found, _, _ = run_goru(*arguments, None, True, True, False, save=False)  # type: ignore[arg-type]
         assert torch.equal(found, torch.zeros_like(found))  # taken as 0, which is what keeps them from being slow
         assert torch.tensor(1e-40) * 1 > 0  # the caller's own arithmetic still has them
 
@@ -100,13 +101,11 @@ def test_unaligned_pointers() -> None:
         a = [change(t) for t in arguments]
         x, weight, bias, angles = map(change, real)
         results = [
-            *operators.goru(*a, None, True, True, False, True, "native")[:2],
-            *operators.eurnn(x, h0, weight, bias, angles, None, "tunable", 3, False, True, "native")[:2],
-            *operators.eurnn(
-                x, h0, weight, bias, mesh.matrix(angles), None, "tunable", 3, False, True, "native"
-            )[:2],
-            operators.mesh_matrix(angles, "tunable", 11, 3, True, "native"),
-        ]  # fmt: skip
+            *run_goru(*a, None, True, True, False)[:2],
+            *run_eurnn(x, h0, weight, bias, angles, None, mesh, False)[:2],
+            *run_eurnn(x, h0, weight, bias, mesh.matrix(angles), None, mesh, False)[:2],
+            run_mesh(angles, mesh),
+        ]
         grads = [torch.ones_like(r) if r.is_complex() else change(torch.ones_like(r)) for r in results]
         return [*results, *torch.autograd.grad(results, [*a, x, weight, bias, angles], grads)]
 
@@ -118,7 +117,7 @@ def test_sixteen_threads_at_once() -> None:
     problems = [goru_arguments(Case(20, 5 + i, 3, 17 + i, dtype=torch.float32, seed=i))[0] for i in range(16)]
 
     def solve(arguments: list) -> torch.Tensor:
-        output = operators.goru(*arguments, None, True, True, False, True, "native")[0]
+        output = run_goru(*arguments, None, True, True, False)[0]
         return torch.autograd.grad(output.square().sum(), arguments[5])[0]
 
     expected = [solve(p) for p in problems]
@@ -139,11 +138,10 @@ def test_sixteen_threads_at_once() -> None:
 def test_use_after_fork() -> None:
     code = """
 import os, torch
-from goru.kernels import operators
-from tests.kernels.native_cases import Case, goru_arguments
+from tests.kernels.native_cases import Case, goru_arguments, run_goru
 arguments, _ = goru_arguments(Case(60, 64, 3, 64, dtype=torch.float32))
 def solve():
-    output = operators.goru(*arguments, None, True, True, False, True, "native")[0]
+    output = run_goru(*arguments, None, True, True, False)[0]
     return torch.autograd.grad(output, arguments[5], torch.ones_like(output))[0]
 torch.set_num_threads(2)
 expected = solve()
@@ -172,11 +170,11 @@ def test_memory_is_kept_between_steps_and_can_be_released() -> None:
 
 def test_a_kept_output_is_not_overwritten_by_the_next_call() -> None:
     arguments, _ = goru_arguments(Case(200, 64, 3, 32, dtype=torch.float32))
-    output = operators.goru(*arguments, None, True, True, False, True, "native")[0]  # type: ignore[arg-type]
+    output = run_goru(*arguments, None, True, True, False)[0]  # type: ignore[arg-type]
     copy = output.detach().clone()
     view = output.detach()[5]
     del output
     with torch.no_grad():
         for _ in range(3):
-            operators.goru(*(a * 2 for a in arguments), None, True, True, False, True, "native")  # type: ignore
+            run_goru(*(a * 2 for a in arguments), None, True, True, False)  # type: ignore
     assert torch.equal(view, copy[5])

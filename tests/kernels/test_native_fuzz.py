@@ -7,9 +7,22 @@ import random
 import pytest
 import torch
 
-from goru.kernels import native, operators
+from goru.kernels import native
+from goru.kernels.eurnn import EURNN
+from goru.kernels.goru import GORU
 from goru.rotations import Mesh
-from tests.kernels.native_cases import Case, eurnn_difference, goru_arguments, goru_difference, mesh_difference
+from tests.kernels.native_cases import (
+    Case,
+    backward,
+    eurnn_call,
+    eurnn_difference,
+    goru_arguments,
+    goru_call,
+    goru_difference,
+    mesh_difference,
+    run_eurnn,
+    run_goru,
+)
 
 pytestmark = pytest.mark.skipif(native.unavailable_reason() is not None, reason="no native kernels")
 
@@ -77,7 +90,7 @@ def refused_or_same(chance: random.Random, case: Case) -> None:
     plain[i] = damaged(chance, plain[i])  # type: ignore[arg-type]
     switches = (case.reset, case.update, case.reverse)
     try:
-        output, h_n, saved = operators.goru(*plain, lengths, *switches, True, "native")  # type: ignore[arg-type]
+        output, h_n, saved = run_goru(*plain, lengths, *switches)
     except (RuntimeError, ValueError, TypeError):
         return
     assert output.shape == (*plain[0].shape[:2], plain[5].shape[0])  # type: ignore[union-attr]
@@ -86,7 +99,9 @@ def refused_or_same(chance: random.Random, case: Case) -> None:
     if tensors[damage] is not None and tensors[damage].dim() and tensors[damage].numel():  # type: ignore[union-attr]
         tensors[damage] = damaged(chance, tensors[damage])  # type: ignore[arg-type]
     try:
-        operators.goru_backward(*tensors, *switches, chance.random() < 0.5, "native")  # type: ignore[arg-type]
+        *grads, x, h0, weight_ih, weight_hh, bias, u, lengths, output, saved = tensors
+        call = goru_call(x, h0, weight_ih, weight_hh, bias, u, lengths, *switches)
+        backward(GORU, call, output, saved, grads, chance.random() < 0.5)
     except (RuntimeError, ValueError, TypeError):
         return
 
@@ -102,12 +117,11 @@ def eurnn_refused_or_same(chance: random.Random, case: Case) -> None:
         torch.randn((1 + mesh.complex) * H, I, dtype=case.dtype), torch.randn(H, dtype=case.dtype),
         mesh.matrix(angles) if dense else angles, torch.randint(1, T + 1, (B,)) if case.ragged else None,
     ]  # fmt: skip
-    switches = (mesh.kind, mesh.capacity, case.reverse)
     i = chance.choice([i for i, t in enumerate(tensors) if t is not None])
     if tensors[i].numel():  # type: ignore[union-attr]
         tensors[i] = damaged(chance, tensors[i])  # type: ignore[arg-type]
     try:
-        output, h_n, saved = operators.eurnn(*tensors, *switches, True, "native")  # type: ignore[arg-type]
+        output, h_n, saved = run_eurnn(*tensors, mesh, case.reverse)
     except (RuntimeError, ValueError, TypeError):
         return
     assert output.shape == (*tensors[0].shape[:2], h_n.shape[1])  # type: ignore[union-attr]
@@ -116,7 +130,9 @@ def eurnn_refused_or_same(chance: random.Random, case: Case) -> None:
     if gradients[damage] is not None and gradients[damage].dim() and gradients[damage].numel():
         gradients[damage] = damaged(chance, gradients[damage])
     try:
-        operators.eurnn_backward(*gradients, *switches, chance.random() < 0.5, "native")
+        *grads, x, h0, weight_ih, bias, transition, lengths, output, saved = gradients
+        call = eurnn_call(x, h0, weight_ih, bias, transition, lengths, mesh, case.reverse)
+        backward(EURNN, call, output, saved, grads, chance.random() < 0.5)
     except (RuntimeError, ValueError, TypeError):
         return
 

@@ -10,10 +10,21 @@ import torch
 from torch import Tensor
 
 import goru
-from goru.kernels import dispatch, native, operators, reference
-from goru.kernels.watching import unwatched
+from goru.kernels import native, recurrence
+from goru.kernels.goru import GORU
 from goru.rotations import Mesh
-from tests.kernels.native_cases import Case, difference, goru_arguments, relative, same_without_saving
+from goru.tracing import untraced
+from tests.kernels.native_cases import (
+    Case,
+    difference,
+    flat,
+    goru_arguments,
+    goru_call,
+    reference_goru,
+    relative,
+    run_goru,
+    same_without_saving,
+)
 
 pytestmark = pytest.mark.skipif(
     native.unavailable_reason() is not None, reason=f"no native kernels: {native.unavailable_reason()}"
@@ -39,9 +50,10 @@ def rotations_difference(case: Case, mesh: Mesh) -> float:
     """Results and all gradients against the reference with U built by autograd's own path."""
     arguments, lengths = arguments_of(case, mesh)
     switches = (case.reset, case.update, case.reverse)
+    spec = {"kind": mesh.kind, "capacity": mesh.capacity}
     return difference(
-        lambda *a: reference.goru(*a[:5], mesh.matrix(a[5]), lengths, *switches),  # type: ignore[call-arg]
-        lambda *a: same_without_saving(operators.goru, *a, lengths, *switches, rest=(mesh.kind, mesh.capacity)),
+        lambda *a: reference_goru(*a[:5], mesh.matrix(a[5]), lengths, *switches),
+        lambda *a: same_without_saving(run_goru, *a, lengths, *switches, **spec),
         arguments,
         arguments,
         bias=4,
@@ -67,7 +79,7 @@ def test_rotations_do_not_depend_on_the_number_of_threads() -> None:
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            output, h_n, _ = operators.goru(*arguments, None, True, True, False, True, "native")  # type: ignore[arg-type]
+            output, h_n, _ = run_goru(*arguments, None, True, True, False)  # type: ignore[arg-type]
             results.append([output, *torch.autograd.grad(output.square().sum() + h_n.sum(), arguments)])  # type: ignore[arg-type]
     finally:
         torch.set_num_threads(before)
@@ -78,17 +90,17 @@ def test_rotations_do_not_depend_on_the_number_of_threads() -> None:
 def test_torch_checks_the_operator_with_angles() -> None:
     for mesh in (Mesh("fft", 8), Mesh("tunable", 8, 2)):
         arguments, lengths = arguments_of(Case(ragged=True), mesh)
-        rest = (lengths, True, True, False, True, "native", mesh.kind, mesh.capacity)
-        torch.library.opcheck(operators.goru, (*arguments, *rest))
+        call = goru_call(*arguments, lengths, True, True, False, kind=mesh.kind, capacity=mesh.capacity)
+        torch.library.opcheck(GORU.operator, flat(GORU, call))
 
 
 def test_manual_takes_angles_too() -> None:
     mesh = Mesh("tunable", 8, 3)
     arguments, _ = arguments_of(Case(), mesh)
-    switches = (None, True, True, False, True)
+    switches = (None, True, True, False)
     results = []
     for backend in ("manual", "native"):
-        output, _, _ = operators.goru(*arguments, *switches, backend, mesh.kind, mesh.capacity)  # type: ignore[arg-type]
+        output, _, _ = run_goru(*arguments, *switches, backend=backend, kind=mesh.kind, capacity=mesh.capacity)
         results.append([output, *torch.autograd.grad(output.square().sum(), arguments)])  # type: ignore[arg-type]
     assert max(map(relative, *results)) < 1e-12
 
@@ -99,8 +111,7 @@ def test_a_call_past_the_dispatcher_gives_the_same(kind: Any, monkeypatch: pytes
     x = torch.randn(5, 2, 3, requires_grad=True)
     results = []
     for plain in (True, False):
-        for watcher in (dispatch, operators):
-            monkeypatch.setattr(watcher, "unwatched", lambda *tensors, plain=plain: plain)
+        monkeypatch.setattr(recurrence, "untraced", lambda *tensors, plain=plain: plain)
         output, h_n = layer(x)
         assert ("Plain" in type(output.grad_fn).__name__) == plain
         grads = torch.autograd.grad(output.sum() + h_n.abs().sum(), [x, *layer.parameters()])
@@ -109,20 +120,20 @@ def test_a_call_past_the_dispatcher_gives_the_same(kind: Any, monkeypatch: pytes
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-def test_what_others_want_to_see_goes_through_the_dispatcher() -> None:
+def test_what_is_traced_goes_through_the_dispatcher() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     x = torch.randn(5, 2, 3)
-    assert unwatched(x, None, torch.nn.Parameter(x))
+    assert untraced(x, None, torch.nn.Parameter(x))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not unwatched(x)
+        assert not untraced(x)
     with FakeTensorMode() as mode:
-        assert not unwatched(x)
+        assert not untraced(x)
         fake = mode.from_tensor(x)
-    assert not unwatched(fake)
-    assert not unwatched(x.to("meta"))
+    assert not untraced(fake)
+    assert not untraced(x.to("meta"))
     seen = []
-    torch.func.vmap(lambda row: seen.append(unwatched(row)) or row)(x)
+    torch.func.vmap(lambda row: seen.append(untraced(row)) or row)(x)
     assert seen == [False]
 
 

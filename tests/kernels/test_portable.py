@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from goru.kernels import library, native
+from goru.kernels import native
+from goru.kernels.native import library
 from tests.kernels.standalone import PLAIN, assert_same, compiled, run
 
 CROSS = "aarch64-linux-gnu-g++"

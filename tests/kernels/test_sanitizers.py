@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from goru.kernels import library, native
+from goru.kernels import native
+from goru.kernels.native import library
 from tests.kernels.standalone import AVX2, PLAIN, SANITIZERS, assert_same, compiled, run
 
 # The code of the AVX-512 level (64 bytes a vector, 32 registers) with AVX2's instructions: the compiler does every

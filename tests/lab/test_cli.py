@@ -136,7 +136,8 @@ def test_ls_and_show(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in text
         assert main(["show", name]) == 0
         shown = capsys.readouterr().out
-        assert one.paper_says in shown
+        assert one.paper is not None
+        assert one.paper.says in shown
         for model in one.models:
             assert f"{model}:" in shown
         for decision in paper.decisions(name):  # one of them has brackets

@@ -20,7 +20,7 @@ EVERY = [
     experiment.config(model, variant)
     for experiment in paper.EXPERIMENTS.values()
     for model in experiment.models
-    for variant in ("quick", *experiment.variants, *experiment.options)
+    for variant in ("quick", *experiment.all_variants)
 ]
 
 
@@ -36,11 +36,12 @@ def test_runs_kept_before_a_field_existed_go_on() -> None:
     """They are read with the value of what they did, equal today's, and fit their checkpoints' fingerprint."""
     config = paper.experiment("penn_treebank").config("goru")
     data = json.loads(config.to_json())
-    del data["optimizer"]["schedule"]
+    del data["optimizer"]["schedule"], data["layer"]["memory"]
     text = json.dumps(data, indent=2) + "\n"
     assert from_json(text, "here") == config
     assert hashlib.sha256(text.encode()).hexdigest() == config.digest()
     assert override(config, {"optimizer.schedule": "linear"}).digest() != config.digest()
+    assert override(config, {"layer.memory": 200}).digest() != config.digest()
 
 
 def test_shipped_configurations_are_different_runs() -> None:
@@ -77,7 +78,7 @@ def test_settings_of_the_paper() -> None:
     ],
 )
 def test_wrong_fields_are_named(change: dict, message: str) -> None:
-    data = json.loads(RunConfig().to_json()) | change
+    data = json.loads(small("copying", "goru").to_json()) | change
     with pytest.raises(LabError) as error:
         from_json(json.dumps(data), "file.json")
     assert message in str(error.value)
@@ -103,9 +104,9 @@ def test_variants_are_named_after_what_changes() -> None:
 def test_a_named_variant_is_the_one_that_its_options_make() -> None:
     """`goru run denoise --lr 0.001` is the run that `goru reproduce` calls lr0.001."""
     for one in (paper.experiment(name) for name in SYNTHETIC):
-        for name, changes in (one.variants | one.options).items():
+        for name, changes in one.all_variants.items():
             base = one.config("gru")
-            assert variant_name(override(base, changes), base) == name
+            assert variant_name(override(base, dict(changes)), base) == name
 
 
 def test_directory() -> None:
@@ -138,15 +139,15 @@ def test_unknown_names_suggest_the_nearest() -> None:
 
 
 def test_override_leaves_the_original() -> None:
-    base = RunConfig()
+    base = small("copying", "goru")
     changed = override(base, {"optimizer.lr": 1.0, "seed": 2})
     assert (changed.optimizer.lr, changed.seed) == (1.0, 2)
-    assert base == RunConfig()
+    assert base == small("copying", "goru")
     assert dataclasses.replace(changed, seed=0).optimizer.lr == 1.0
 
 
 def test_every_option_of_a_run_has_a_name_of_its_own() -> None:
     """Options drop the prefix of their group, so two fields must not share a last name."""
     for one in paper.EXPERIMENTS.values():
-        names = [path.rpartition(".")[2] for path in flat(one.settings)]
+        names = [path.rpartition(".")[2] for path in flat(one.base)]
         assert len(names) == len(set(names))

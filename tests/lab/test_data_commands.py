@@ -80,7 +80,7 @@ def test_verify_real(capsys: pytest.CaptureFixture[str]) -> None:
         (("data", "fetch", "pbt"), 'did you mean "ptb"?'),
         (("data", "fetch", "timit"), "timit cannot be downloaded (LDC93S1"),
         (("reproduce", "babi", "--tasks", "1,x"), "--tasks should be numbers"),
-        (("reproduce", "babi", "--tasks", "99"), 'there is no variant of babi "task99"'),
+        (("reproduce", "babi", "--tasks", "99"), "babi has tasks 1 to 20, not 99"),
         (("reproduce", "speech", "--tasks", "1"), "--tasks goes with babi alone"),
         (("reproduce", "babi", "--tasks", "2", "--quick"), "the small world has tasks"),
     ],

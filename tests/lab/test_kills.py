@@ -25,7 +25,8 @@ from tests.lab.small import SMALL, goru, outcome, save, small
 
 # Children are forked from a process that has imported torch and done nothing else.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["goru.lab.training.distributed"])
+# What a training imports when it first needs it, so that kills come while it works.
+PROCESSES.set_forkserver_preload(["goru.library", "torch._dynamo", "goru.lab.training.distributed"])
 
 BIG = {"layer.hidden_size": 64, "batch": 64}
 """Changes that make a run last for seconds."""
@@ -44,10 +45,13 @@ def attempt(config: RunConfig, folder: Path, checkpoint_seconds: float) -> None:
 
 def kill_and_resume(config: RunConfig, folder: Path, kills: int, rng: random.Random) -> None:
     """Kill the run at random moments, at least `kills` times while it was at work; then let it end."""
-    started = time.monotonic()
-    train(config, folder / "whole")
-    length = time.monotonic() - started  # making the data ready included: a kill may come there too
     whole = config.directory(folder / "whole")
+    process = PROCESSES.Process(target=attempt, args=(config, folder / "whole", 30.0))
+    process.start()
+    wait_for(lambda: runs.is_alive(whole) or not process.is_alive())
+    started = time.monotonic()
+    process.join()
+    length = time.monotonic() - started  # making the data ready included: a kill may come there too
     directory = config.directory(folder / "killed")
     done = 0
     while done < kills:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from goru.lab import report
 from goru.lab.cli import main
 from goru.lab.errors import LabError
 from goru.lab.report import record
-from goru.lab.report.records import load
+from goru.lab.report.reading import load, unverified
 from goru.lab.training import manifest
 from goru.lab.training.loop import train
 from tests.lab.small import small
+from tests.lab.test_report import SOLVED, write_run
 
 CONFIG = small("parenthesis", "goru", steps=10)
 
@@ -35,7 +37,7 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 def test_a_finished_run_is_verified(folder: Path) -> None:
     directory = CONFIG.directory(folder)
-    assert manifest.verify(directory)
+    assert manifest.verify(directory) == "run"
     listed = json.loads((directory / "manifest.json").read_text())["sha256"]
     assert set(listed) == set(manifest.FILES)
 
@@ -60,7 +62,9 @@ def test_flipped_bits_are_never_believed(name: str, folder: Path) -> None:
         manifest.verify(file.parent)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"sha256": {}}', '{"sha256": {"../../x": "0"}}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"since": "run"}', '{"since": "run", "sha256": {"../../x": "0"}}', '{"since": []}']
+)
 def test_a_damaged_manifest(content: str, folder: Path) -> None:
     (CONFIG.directory(folder) / "manifest.json").write_text(content)
     with pytest.raises(LabError, match=r"manifest\.json"):
@@ -81,17 +85,62 @@ def test_a_run_of_an_older_version_is_unverified(folder: Path, capsys: pytest.Ca
     (CONFIG.directory(folder) / "manifest.json").unlink()
     assert main(["status", "--runs", str(folder)]) == 0
     output = capsys.readouterr().out
-    assert "1 finished runs have no checksums (older version): unverified" in output
+    assert manifest.verify(CONFIG.directory(folder)) == "never"
+    assert "1 finished runs are unverified: an older version ran them" in output
     assert "1 of 1 runs finished" in output
-    assert load(folder)[1] == []
+    groups, problems = load(folder)
+    assert problems == []
+    (sentence,) = unverified(groups)
+    assert sentence.startswith("1 of 1 finished runs are unverified: an older version ran them, and they have no")
 
 
-def test_the_record_carries_checksums(tmp_path: Path) -> None:
-    from tests.lab.test_report import SOLVED, write_run
-
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """The run of a record, of an older version: it had no checksums when it was recorded."""
     directory = write_run(tmp_path / "runs", "copying", "goru", SOLVED)
     record.write(tmp_path / "runs", tmp_path / "results")
-    recorded = tmp_path / "results" / directory.relative_to(tmp_path / "runs")
-    assert manifest.verify(recorded)
+    return tmp_path / "results" / directory.relative_to(tmp_path / "runs")
+
+
+def test_the_record_carries_checksums(recorded: Path, tmp_path: Path) -> None:
+    manifest.verify(recorded)
     (recorded / "result.json").write_text((recorded / "result.json").read_text().replace("0", "1", 1))
     assert "is not the file that the run wrote" in load(tmp_path / "results")[1][0]
+    with pytest.raises(LabError, match="is not the file that the run wrote"):
+        record.write(tmp_path / "results", tmp_path / "results")  # no new checksums for changed files
+    record.write(tmp_path / "runs", tmp_path / "results")
+    assert load(tmp_path / "results")[1] == []
+
+
+def test_checksums_that_came_later_say_so(recorded: Path, tmp_path: Path) -> None:
+    """Whether the record's files are what the run wrote is not known, however often they are recorded."""
+    results = tmp_path / "results"
+    assert manifest.verify(recorded) == "record"
+    (recorded / "manifest.json").unlink()
+    before = (recorded / "result.json").read_bytes()
+    record.write(results, results)
+    assert manifest.verify(recorded) == "record"
+    assert (recorded / "result.json").read_bytes() == before
+    record.write(results, tmp_path / "again")
+    assert manifest.verify(tmp_path / "again" / recorded.relative_to(results)) == "record"
+    sentence = "1 of 1 finished runs are unverified: an older version ran them, and they got their checksums only when"
+    assert sentence in (results / "README.md").read_text()
+    written = report.write(results, tmp_path / "report")
+    assert written.notices[0].startswith(sentence)
+    for name in ("index.html", "report.md"):
+        assert sentence in (tmp_path / "report" / name).read_text()
+
+
+def test_a_verified_run_stays_verified_in_the_record(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "runs", "copying", "goru", SOLVED)
+    (directory / "manifest.json").write_bytes(manifest.encode(manifest.contents(directory)))
+    record.write(tmp_path / "runs", tmp_path / "results")
+    assert manifest.verify(tmp_path / "results" / directory.relative_to(tmp_path / "runs")) == "run"
+    assert unverified(load(tmp_path / "results")[0]) == []
+
+
+def test_a_changed_run_is_not_called_finished(folder: Path) -> None:
+    file = CONFIG.directory(folder) / "result.json"
+    file.write_text(file.read_text().replace('"step": 10', '"step": 11'))
+    with pytest.raises(LabError, match="delete the run's folder and run it again"):
+        train(CONFIG, folder)

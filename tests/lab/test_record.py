@@ -10,8 +10,8 @@ import pytest
 
 from goru.lab import paper
 from goru.lab.errors import LabError
-from goru.lab.report import claims, record, sections, summary
-from goru.lab.report.records import load
+from goru.lab.report import claims, readme, record, sections
+from goru.lab.report.reading import load
 from goru.lab.training import run_directory as runs
 from tests.lab.small import goru
 from tests.lab.test_report import HALFWAY, SOLVED, STUCK, gate_figure, write_run
@@ -143,12 +143,12 @@ def test_a_run_that_is_no_longer_finished_elsewhere(source: Path, tmp_path: Path
 
 
 def test_readme(source: Path, tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{summary.BEGIN}\nold\n{summary.END}\nafter\n")
-    record.write(source, tmp_path / "results", readme)
-    text = readme.read_text()
+    file = tmp_path / "README.md"
+    file.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
+    record.write(source, tmp_path / "results", file)
+    text = file.read_text()
     assert text.startswith("before\n")
-    assert text.endswith(f"{summary.END}\nafter\n")
+    assert text.endswith(f"{readme.END}\nafter\n")
     assert "old" not in text
     assert "(results/overview.svg)" in text
     assert (
@@ -156,15 +156,15 @@ def test_readme(source: Path, tmp_path: Path) -> None:
         in text
     )
     assert "| Denoise task | test loss, % of the baseline | failed |" in text
-    assert "failed is one that ended without a result" in text
+    assert "failed is a run that ended without a result" in text
     finished = sum((path / "result.json").exists() for path in runs.find(tmp_path / "results"))
     assert f"{finished} of the {len(paper.grid())} runs of one seed are finished." in text
     assert "| C1 | GORU is the only gated unit" in text
-    record.write(source, tmp_path / "results", readme)
-    assert readme.read_text() == text
-    readme.write_text("no such lines\n")
+    record.write(source, tmp_path / "results", file)
+    assert file.read_text() == text
+    file.write_text("no such lines\n")
     with pytest.raises(LabError, match="should have the lines"):
-        record.write(source, tmp_path / "results", readme)
+        record.write(source, tmp_path / "results", file)
 
 
 def test_nothing_to_record(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ import pytest
 
 from goru.lab import paper, report
 from goru.lab.errors import LabError
-from goru.lab.report import claims, costs, curves, page, record, sections, synthetic
-from goru.lab.report.records import load, spread
-from goru.lab.report.tables import Cell
+from goru.lab.paper import columns
+from goru.lab.paper.columns import Cell
+from goru.lab.paper.outcomes import spread
+from goru.lab.report import claims, costs, curves, page, record, sections
+from goru.lab.report.reading import load
 
 EURNNS = ("eurnn-real", "eurnn-complex")
 
@@ -240,7 +242,7 @@ def test_settings_of_ones_own_are_shown_but_not_judged(tmp_path: Path) -> None:
     assert (problems, [group.kind for group in groups]) == ([], ["own"])
     assert verdict(tmp_path / "runs", "C1").status == "not yet decided"
     assert costs.table(groups) is None
-    assert "the paper" not in synthetic.results(groups[0]).headings
+    assert "the paper" not in columns.results(groups[0]).headings
     with pytest.raises(LabError, match="no full-size runs to record"):
         record.write(tmp_path / "runs", tmp_path / "out")
 
@@ -319,9 +321,9 @@ def test_solved_at_is_of_runs_that_stayed_so(tmp_path: Path) -> None:
         write_run(tmp_path, "copying", "goru", curve, seed=seed)
     write_run(tmp_path, "copying", "gru", [2.0, 0.05, 1.0])
     (group,), _ = load(tmp_path)
-    table = synthetic.results(group)
+    table = columns.results(group)
     column = table.headings.index("solved at step")
-    assert {row[0]: row[column] for row in table.rows} == {"GORU": "150 ± 71", "GRU": "never"}
+    assert {row[0]: row[column] for row in table.texts} == {"GORU": "150 ± 71", "GRU": "never"}
 
 
 @pytest.fixture(scope="module")
@@ -409,9 +411,12 @@ def test_the_policy_names_the_script(written: Path) -> None:
 
 def test_claims_lead_to_their_evidence(written: Path) -> None:
     page = (written / "index.html").read_text()
-    for name in ("C1", "C2", "C3", "C4", "C5", "C6"):
-        assert f'<span class="name">{name}</span>' in page
-        assert f'href="#{name}-{paper.CLAIMS[name].experiment}-paper"' in page
+    synthetic = [paper.experiment(name) for name in ("copying", "denoise", "parenthesis")]
+    assert [claim.name for one in synthetic for claim in one.claims] == ["C1", "C2", "C3", "C4", "C5", "C6"]
+    for one in synthetic:
+        for claim in one.claims:
+            assert f'<span class="name">{claim.name}</span>' in page
+            assert f'href="#{claim.name}-{one.name}-paper"' in page
     assert "Without runs here: C7, C8, C9, C10, C11." in page
     # The first published start of GORU is judged beside the later one, where the claim is about GORU.
     assert 'id="C1-copying-paper-goru-june2017"' in page
@@ -447,7 +452,7 @@ def test_agreement_with_the_paper(tmp_path: Path) -> None:
         write_run(tmp_path, "copying", model, curve)
     write_run(tmp_path, "copying", "lstm", STUCK, finished=False)
     (group,), _ = load(tmp_path)
-    cells = {row[0]: row[3:5] for row in synthetic.results(group).rows}
+    cells = {row[0]: row[3:5] for row in columns.results(group).texts}
     assert cells["GORU"] == ("solved", "agrees")
     assert cells["GRU"] == ("at the baseline", "agrees")
     assert cells["EURNN (real)"] == ("solved", "differs")
@@ -465,19 +470,16 @@ def test_lowest_loss_needs_all_rivals(tmp_path: Path) -> None:
 
 def _beside(folder: Path) -> tuple[str, ...]:
     (group,), _ = load(folder)
-    table = synthetic.results(group)
-    row = dict(zip(table.headings, table.rows[0], strict=True))
+    table = columns.results(group)
+    row = dict(zip(table.headings, table.texts[0], strict=True))
     return row["the paper"], row["and here"]
 
 
 def test_a_number_that_is_not_final_is_marked(tmp_path: Path) -> None:
     write_run(tmp_path, "copying", "goru", HALFWAY, finished=False)
     (group,), _ = load(tmp_path)
-    loss, share = synthetic.results(group).rows[0][1:3]
-    assert (loss, share) == ("0.5000", "50.0% so far")
-    assert isinstance(loss, Cell)
-    assert isinstance(share, Cell)
-    assert loss.tone == share.tone == "open"
+    loss, share = columns.results(group).rows[0][1:3]
+    assert (loss, share) == (Cell("0.5000", "open"), Cell("50.0% so far", "open"))
 
 
 def test_the_evidence_tells_how_steady_the_end_was(tmp_path: Path) -> None:
@@ -519,7 +521,7 @@ def test_what_the_paper_says_stands_beside_full_runs(beside: str, tmp_path: Path
     if beside:
         write_run(tmp_path, "copying", "gru", STUCK, variant=beside)
     groups, _ = load(tmp_path)
-    assert page.render(sections.make(groups, []), [], None, []).count('class="said"') == 1
+    assert page.render(sections.make(groups, []), [], None, [], []).count('class="said"') == 1
 
 
 def test_layers_in_words(tmp_path: Path) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from goru.lab import paper
-from goru.lab.paper import published
+from goru.lab.paper import step_times
 from goru.lab.report import costs
-from goru.lab.report.records import load
+from goru.lab.report.reading import load
 from tests.lab.test_report import SOLVED, write_run
 
 
@@ -21,9 +22,9 @@ def law(cell: str, shape: tuple[int, int, int, int]) -> float:
 
 
 def test_the_law_meets_what_was_measured() -> None:
-    for shape, milliseconds in published.GORU_STEP_MS.items():
+    for shape, milliseconds in costs.AUTHORS_STEP_MS["goru"].items():
         assert law("goru", shape) == pytest.approx(milliseconds, rel=0.01)
-    for shape, milliseconds in published.EURNN_STEP_MS.items():
+    for shape, milliseconds in costs.AUTHORS_STEP_MS["eurnn"].items():
         assert law("eurnn", shape) == pytest.approx(milliseconds, rel=1e-9)  # two points, a line through both
 
 
@@ -46,19 +47,20 @@ def test_authors_steps() -> None:
 def rows(folder: Path) -> dict[str, dict[str, str]]:
     table = costs.table(load(folder)[0])
     assert table is not None
-    return {row[0]: dict(zip(table.headings, row, strict=True)) for row in table.rows}
+    return {row[0]: dict(zip(table.headings, row, strict=True)) for row in table.texts}
 
 
 def test_spent_and_missing(tmp_path: Path) -> None:
     write_run(tmp_path, "copying", "goru", SOLVED)  # 200 steps, six seconds
     one = paper.experiment("copying")
     found = rows(tmp_path)[one.title]
-    missing = sum(10_000 * seconds for model, seconds in one.step_seconds.items() if model != "goru") / 3600
+    seconds = {model: one.step_seconds(one.config(model)) for model in one.models}
+    missing = sum(10_000 * seconds[model] for model in one.models if model != "goru") / 3600
     assert found["runs finished"] == "1 of 6"
     assert found["core hours by the clock"] == "0.00"
     assert found["of which still missing"] == f"{missing:.1f}"
-    assert found["core hours"] == f"{missing + 200 * one.step_seconds['goru'] / 3600:.1f}"
-    assert found["hours on 2 cores"] == f"{(missing + 200 * one.step_seconds['goru'] / 3600) / 2:.1f}"
+    assert found["core hours"] == f"{missing + 200 * seconds['goru'] / 3600:.1f}"
+    assert found["hours on 2 cores"] == f"{(missing + 200 * seconds['goru'] / 3600) / 2:.1f}"
     everything = rows(tmp_path)["all"]
     assert everything["runs finished"] == f"1 of {len(paper.grid())}"
 
@@ -68,7 +70,7 @@ def test_a_run_counts_its_own_steps(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "copying", "goru", SOLVED)
     write_run(tmp_path / "b", "copying", "goru", [*SOLVED, 0.04], finished=False)
     per_step = costs.authors_step_seconds(paper.experiment("copying").config("goru"))
-    step = paper.experiment("copying").step_seconds["goru"]
+    step = paper.experiment("copying").step_seconds(paper.experiment("copying").config("goru"))
     for folder, steps in (("a", 200), ("b", 300)):
         (group,), _ = load(tmp_path / folder)
         cost = costs._cost(group.records[0].config, group.records[0])
@@ -83,6 +85,33 @@ def test_a_model_that_was_not_measured_counts_by_its_own_time(tmp_path: Path) ->
     record = group.records[0]
     cost = costs._cost(dataclasses.replace(record.config, model="mine"), record)
     assert (cost.work, cost.left) == (pytest.approx(6.0), 0.0)
+
+
+def test_costs_are_those_that_were_measured() -> None:
+    """Of every model of every experiment, at its size and batch; other variants by the length of their sequences."""
+    file = Path(step_times.__file__).with_name("step_times.json")
+    measured = {(row["experiment"], row["model"]): row for row in json.loads(file.read_text())["timings"]}
+    for one in paper.EXPERIMENTS.values():
+        for model in one.models:
+            config = one.config(model)
+            row = measured[one.name, model]
+            assert (row["hidden_size"], row["batch"]) == (config.layer.hidden_size, config.batch)
+            assert row["threads"] == 1
+            assert one.step_seconds(config) == row["cpu_seconds"] > 0
+            assert one.steps_per_epoch == (row["steps_per_epoch"] or 0)
+    babi = paper.experiment("babi")
+    first, third = (babi.config("goru", variant) for variant in ("task01", "task03"))
+    assert babi.step_seconds(third) == pytest.approx(babi.step_seconds(first) * 434.5 / 46.3)
+
+
+def test_an_experiment_without_known_lengths_has_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No law for the authors' code then, but our own costs."""
+    one = dataclasses.replace(paper.experiment("copying"), time_steps=None)
+    monkeypatch.setattr(paper, "EXPERIMENTS", {"copying": one})
+    write_run(tmp_path, "copying", "goru", SOLVED)
+    found = rows(tmp_path)[one.title]
+    assert float(found["core hours"]) > 0
+    assert found["the authors' code (extrapolation)"] == "0.00"
 
 
 def test_the_small_version_has_no_cost_table(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from goru.lab import paper, report
-from goru.lab.paper import published
-from goru.lab.report import claims, sections, summary
-from goru.lab.report.records import load
-from goru.lab.report.tables import Table
+from goru.lab.paper import babi, penn_treebank
+from goru.lab.paper.columns import Table
+from goru.lab.report import claims, readme, sections
+from goru.lab.report.reading import load
 
 MODELS = ("goru", "eurnn-real", "eurnn-complex", "gru", "lstm")
 
@@ -62,7 +62,7 @@ def tables(folder: Path) -> dict[str, Table]:
 
 
 def row(table: Table, name: str) -> dict[str, str]:
-    (cells,) = (cells for cells in table.rows if cells[0] == name)
+    (cells,) = (cells for cells in table.texts if cells[0] == name)
     return dict(zip(table.headings, cells, strict=True))
 
 
@@ -117,7 +117,7 @@ def test_a_seed_that_is_not_complete_counts_nowhere(tmp_path: Path) -> None:
     assert (found.status, found.note) == ("reproduced", "one seed")
     assert "GORU 70.0 (over the folds ± 0.0)" in found.statements[0].evidence
     assert row(tables(tmp_path)["shortest_path-paper"], "GORU")["accuracy %"] == "70.0 ± 0.0"
-    assert "| 70.0 (75.0) |" in summary.numbers(tmp_path)
+    assert "| 70.0 (75.0) |" in readme.numbers(tmp_path)
 
 
 def test_parts_of_several_seeds_make_no_whole(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_parts_of_several_seeds_make_no_whole(tmp_path: Path) -> None:
             write_run(tmp_path, "shortest_path", model, f"fold{fold:02}", accuracy, seed=seed, about=PATH_LEVELS)
     found = verdict(tmp_path, "C7")
     assert (found.status, found.note) == ("not yet decided", "6 of 10 folds of GORU finished")
-    assert "| 70.0† (75.0) |" in summary.numbers(tmp_path)
+    assert "| 70.0† (75.0) |" in readme.numbers(tmp_path)
     assert row(tables(tmp_path)["shortest_path-paper"], "GORU")["runs"] == "6 of 10 folds"
     (section,) = sections.make(load(tmp_path)[0], [])
     assert section.variants[0].gaps[-1].startswith("Of 10 folds finished: GORU 6, ")
@@ -143,7 +143,7 @@ def test_stories_by_task_with_both_means(tmp_path: Path) -> None:
     by_task = found["babi-paper-tasks"]
     one = row(by_task, "5 three argument relations")
     assert (one["GORU"], one["paper: GORU"], one["paper: baseline"]) == ("55.0 ▼", "87.0", "70.0")
-    assert one["commonest answer"] == "20.0"
+    assert one["most common answer"] == "20.0"
     assert row(by_task, "mean of these tasks")["paper: GRU"] == f"{(49.1 + 78.0) / 2:.1f}"
     assert row(by_task, "mean as the paper prints it")["paper: GRU"] == "58.2"
     main = row(found["babi-paper"], "GRU")
@@ -155,7 +155,7 @@ def test_stories_by_task_with_both_means(tmp_path: Path) -> None:
 def test_the_mean_over_all_tasks_is_judged(tmp_path: Path) -> None:
     for model in MODELS:
         for task in range(1, 21):
-            final = {"test_accuracy": published.babi(published.ROWS[model], task) / 100}
+            final = {"test_accuracy": babi.paper_mean(paper.model(model).row, [task]) / 100}
             write_run(tmp_path, "babi", model, f"task{task:02}", final, about={"majority_accuracy": 0.2})
     judged = verdict(tmp_path, "C8")  # the paper's own numbers
     assert judged.status == claims.REPRODUCED
@@ -170,7 +170,7 @@ def test_the_mean_over_all_tasks_is_judged(tmp_path: Path) -> None:
 )
 def test_characters(tmp_path: Path, changes: dict[str, float], status: str) -> None:
     for model in paper.EXPERIMENTS["penn_treebank"].models:
-        bpc = changes.get(model, published.PENN_TREEBANK[published.ROWS[model]])
+        bpc = changes.get(model, penn_treebank.PAPER[paper.model(model).row])
         write_run(
             tmp_path, "penn_treebank", model, "paper", {"test_bpc": bpc, "valid_bpc": bpc}, about={"unigram_bpc": 4.3}
         )
@@ -227,7 +227,7 @@ def test_generated_data_carry_their_own_name(tmp_path: Path) -> None:
     write_run(tmp_path, "shortest_path", "goru", "generated-fold02", {"test_accuracy": 0.4}, about=PATH_LEVELS)
     assert all(v.status == claims.OPEN for v in claims.judge_all(load(tmp_path)[0]))
     for table in tables(tmp_path).values():
-        text = " ".join([table.title, *table.headings, *(cell for cells in table.rows for cell in cells)])
+        text = " ".join([table.title, *table.headings, *(cell for cells in table.texts for cell in cells)])
         assert "generated" in text
         for name in ("bAbI", "PTB", "Penn Treebank", "TIMIT", "paper", "Li et al"):
             assert name not in text
@@ -235,7 +235,7 @@ def test_generated_data_carry_their_own_name(tmp_path: Path) -> None:
 
 def test_the_paper_averages() -> None:
     """The printed means against the columns: only GRU's is off."""
-    for name, printed in published.BABI_MEANS.items():
-        recomputed = published.babi_mean(name, list(range(1, 21)))
+    for name, printed in babi.PAPER_MEANS.items():
+        recomputed = babi.paper_mean(name, list(range(1, 21)))
         assert (abs(recomputed - printed) < 0.06) == (name != "GRU"), name
-    assert published.babi_mean("GRU", list(range(1, 21))) == pytest.approx(60.2, abs=0.05)
+    assert babi.paper_mean("GRU", list(range(1, 21))) == pytest.approx(60.2, abs=0.05)

@@ -1,1 +1,6 @@
-"""One recurrence, several implementations: see dispatch.py for how one is chosen."""
+"""The recurrences and their backends: a folder for each cell, one for what the native backend shares, and
+one for the triton backend."""
+
+from . import eurnn, gated, goru, mesh, triton
+
+__all__ = ["eurnn", "gated", "goru", "mesh", "triton"]

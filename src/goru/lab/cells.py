@@ -51,7 +51,7 @@ def _from_torch(name: str, input_size: int, layer: LayerConfig) -> nn.Module:
 CELLS: dict[str, Cell] = {
     "goru": Cell(
         functools.partial(_from_library, "GORU"),
-        reads=("mesh", "capacity", "reset_gate", "update_gate", "init", "backend"),
+        reads=("mesh", "capacity", "reset_gate", "update_gate", "memory", "init", "backend"),
         starts=("published", "june2017"),
     ),
     "eurnn": Cell(functools.partial(_from_library, "EURNN"), reads=("mesh", "capacity", "complex", "backend")),
@@ -85,6 +85,8 @@ class LayerConfig:
     """GORU's reset gate; off means r = 1."""
     update_gate: bool = True
     """GORU's update gate; off means z = 0."""
+    memory: int | None = None
+    """Steps that GORU's state lasts at the start (none: the start that `init` names)."""
     init: Start = "published"
     """Initialization: as the authors' final code, GORU's first public version, or torch's own (GRU, LSTM)."""
     backend: Literal["auto", "reference", "manual", "native"] = "auto"

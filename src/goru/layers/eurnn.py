@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels import dispatch
+from ..kernels.eurnn import EURNN as RECURRENCE
+from ..kernels.eurnn import EurnnInputs, EurnnOptions
 from ..rotations import Mesh
-from .recurrent import Parameters, RecurrentCell, RecurrentLayer, check_sizes
+from .orthogonal import OrthogonalCell, OrthogonalLayer
+from .recurrent import Parameters, State, check_sizes
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class EURNNUnit:
     bias: bool
 
     name = "EURNN"
+    recurrence = RECURRENCE.name
 
     def shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         H = self.mesh.size
@@ -43,47 +46,45 @@ class EURNNUnit:
         if self.mesh.num_angles:
             nn.init.uniform_(parameters["angles"], -math.pi, math.pi)
 
-    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+    def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
         if not self.mesh.complex:
-            return dtype
+            return (dtype,)
         # There is no complex bfloat16, and complex half lacks most operations.
-        return torch.complex128 if dtype == torch.float64 else torch.complex64
+        return (torch.complex128 if dtype == torch.float64 else torch.complex64,)
 
     def run(
         self,
         x: Tensor,
-        h0: Tensor,
+        state: State,
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
         backend: str,
         matrix: Callable[[], Tensor],
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, State]:
         if self.mesh.complex and x.dtype in (torch.bfloat16, torch.float16):
             wide = {name: value.float() for name, value in parameters.items()}
-            output, h_n = self.run(x.float(), h0, wide, lengths, reverse, backend, matrix)
-            return output.to(x.dtype), h_n
-        rotate = x.dtype in (torch.float32, torch.float64) and dispatch.prefers_rotations(
-            self.mesh, x.shape[0], x.shape[1], backend
-        )
-        return dispatch.eurnn(
+            output, last = self.run(x.float(), state, wide, lengths, reverse, backend, matrix)
+            return output.to(x.dtype), last
+        rotate = x.dtype in (torch.float32, torch.float64) and RECURRENCE.rotates(self.mesh, backend)
+        inputs = EurnnInputs(
             x,
-            h0,
+            state[0],
             parameters["weight_ih"],
             parameters.get("bias"),
-            parameters["angles"] if rotate else matrix(),
+            None if rotate else matrix(),
+            parameters["angles"] if rotate else None,
             lengths,
-            self.mesh,
-            reverse=reverse,
-            backend=backend,
         )
+        output, h_n = RECURRENCE(inputs, EurnnOptions(self.mesh, reverse), backend)
+        return output, (h_n,)
 
     def describe(self) -> str:
         text = f"complex={self.mesh.complex}, mesh={self.mesh.kind!r}"
         return f"{text}, capacity={self.mesh.capacity}" if self.mesh.kind == "tunable" else text
 
 
-class EURNN(RecurrentLayer):
+class EURNN(OrthogonalLayer):
     """Efficient unitary recurrent layer, called as `torch.nn.GRU` is.
 
     >>> layer = EURNN(10, 64)
@@ -123,19 +124,19 @@ class EURNN(RecurrentLayer):
             unit,
             input_size,
             hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            backend,
-            device,
-            dtype,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
         )
         self.complex = complex
 
 
-class EURNNCell(RecurrentCell):
+class EURNNCell(OrthogonalCell):
     """One step of an EURNN: from an input (B, I) and a state (B, H) to the next state, complex if the cell is.
 
     >>> cell = EURNNCell(10, 20, complex=False)
@@ -158,5 +159,5 @@ class EURNNCell(RecurrentCell):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
-        super().__init__(unit, input_size, hidden_size, bias, backend, device, dtype)
+        super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self.complex = complex

@@ -9,22 +9,23 @@ h_t = z_t * h_{t-1} + (1 - z_t) * c_t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from ..kernels import dispatch
+from ..kernels.goru import GORU as RECURRENCE
+from ..kernels.goru import GoruInputs, GoruOptions
+from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
-from .recurrent import Parameters, RecurrentCell, RecurrentLayer, check_sizes
+from .orthogonal import OrthogonalCell, OrthogonalLayer
+from .recurrent import Parameters, State, check_sizes
+from .starts import STARTS, start_with_memory
 
 if TYPE_CHECKING:
     from .convert import Conversion
-
-# b_h of the two public versions of the authors' code. The June 2017 one goes with mesh="tunable", capacity=2.
-INITIAL_B_H = {"published": 0.01, "june2017": 2.0}
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,14 @@ class GORUUnit:
     init: str
 
     name = "GORU"
+    recurrence = RECURRENCE.name
 
     def __post_init__(self) -> None:
         for gate in ("reset_gate", "update_gate"):
             if not isinstance(getattr(self, gate), bool):
                 raise TypeError(f"{gate} should be of type bool, got: {type(getattr(self, gate)).__name__}")
-        if self.init not in INITIAL_B_H:
-            raise ValueError(f"init must be one of {', '.join(map(repr, INITIAL_B_H))}, got {self.init!r}")
+        if self.init not in STARTS:
+            raise ValueError(f"init must be one of {', '.join(map(repr, STARTS))}, got {self.init!r}")
 
     @property
     def gates(self) -> int:
@@ -62,45 +64,46 @@ class GORUUnit:
 
     @torch.no_grad()
     def initialise(self, parameters: Parameters) -> None:
-        H = self.mesh.size
-        nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
-        if self.gates:
-            nn.init.uniform_(parameters["weight_hh"], -0.01, 0.01)
-        if self.bias:
-            bias = parameters["bias"].zero_()
-            if self.reset_gate:
-                bias[:H] = 2.0
-            bias[-H:] = INITIAL_B_H[self.init]
-        if self.mesh.num_angles:
-            nn.init.uniform_(parameters["angles"], -math.pi, math.pi)
+        STARTS[self.init](self, parameters)
 
-    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return dtype
+    @torch.no_grad()
+    def initialise_with_memory(self, parameters: Parameters, memory: float) -> None:
+        start_with_memory(self, parameters, memory)
+
+    def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
+        return (dtype,)
+
+    def options(self, reverse: bool = False) -> GoruOptions:
+        return GoruOptions(self.mesh, self.reset_gate, self.update_gate, reverse)
+
+    def inputs(
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, u: Tensor | None
+    ) -> GoruInputs:
+        """The arguments of the recurrence, by rotations where u is None."""
+        return GoruInputs(
+            x,
+            state[0],
+            parameters["weight_ih"],
+            parameters.get("weight_hh"),
+            parameters.get("bias"),
+            u,
+            parameters["angles"] if u is None else None,
+            lengths,
+        )
 
     def run(
         self,
         x: Tensor,
-        h0: Tensor,
+        state: State,
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
         backend: str,
         matrix: Callable[[], Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        return dispatch.goru(
-            x,
-            h0,
-            parameters["weight_ih"],
-            parameters.get("weight_hh"),
-            parameters.get("bias"),
-            parameters["angles"] if dispatch.goru_prefers_rotations(self.mesh, backend) else matrix(),
-            lengths,
-            self.mesh,
-            reset_gate=self.reset_gate,
-            update_gate=self.update_gate,
-            reverse=reverse,
-            backend=backend,
-        )
+    ) -> tuple[Tensor, State]:
+        u = None if RECURRENCE.rotates(self.mesh, backend) else matrix()
+        output, h_n = RECURRENCE(self.inputs(x, state, parameters, lengths, u), self.options(reverse), backend)
+        return output, (h_n,)
 
     def describe(self) -> str:
         text = f"mesh={self.mesh.kind!r}"
@@ -112,7 +115,31 @@ class GORUUnit:
         return text if self.init == "published" else f"{text}, init={self.init!r}"
 
 
-class GORU(RecurrentLayer):
+def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool) -> tuple[float, ...] | None:
+    """The memory of each layer, checked."""
+    if memory is None:
+        return None
+    if not bias:
+        raise ValueError("memory sets the biases of the gates: it needs bias=True")
+    given = tuple(memory) if isinstance(memory, Sequence) else (memory,) * layers
+    if any(isinstance(m, bool) or not isinstance(m, int | float) for m in given):
+        raise TypeError(f"memory should be a number of steps, or one for each layer, got {memory!r}")
+    if len(given) != layers:
+        raise ValueError(f"memory needs one number for each of the {layers} layers, got {len(given)}")
+    if not all(1 <= m < math.inf for m in given):
+        raise ValueError(f"memory must be at least 1 step and finite, got {memory!r}")
+    return tuple(float(m) for m in given)
+
+
+def _scaled(parameters: Parameters, memory: Tensor | None, hidden_size: int) -> Parameters:
+    """With `memory`, b_h is counted over that many steps: each step adds b_h / memory to the length."""
+    if memory is None:
+        return parameters
+    bias = parameters["bias"]
+    return parameters | {"bias": torch.cat([bias[:-hidden_size], bias[-hidden_size:] / memory])}
+
+
+class GORU(OrthogonalLayer):
     """Gated orthogonal recurrent layer; takes the place of `torch.nn.GRU`.
 
     >>> layer = GORU(10, 128, batch_first=True)
@@ -123,9 +150,14 @@ class GORU(RecurrentLayer):
     Arguments as in nn.GRU, and by keyword only:
         mesh: how the rotations are laid out, "fft" or "tunable".
         capacity: layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every rotation.
-        reset_gate, update_gate: False leaves the gate out (r = 1, z = 0).
-        init: "published" (b_h = 0.01) or "june2017" (b_h = 2), see docs.
+        reset_gate, update_gate: False removes the gate (r = 1, z = 0).
+        memory: how many steps a state should last at the start, a number or one for each layer; see
+            docs/mathematics.md. None: the start of the authors' code, whose state lasts a few dozen steps.
+        init: the start without `memory`: "published" (b_h = 0.01) or "june2017" (b_h = 2).
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+
+    With `memory` the third part of the bias, b_h, is counted over that many steps: modReLU uses b_h / memory. The
+    state dict then has `memory_l{k}` too.
 
     With `bias=False` all three biases are 0: modReLU is the identity and the candidate is linear.
     """
@@ -144,6 +176,7 @@ class GORU(RecurrentLayer):
         capacity: int | None = None,
         reset_gate: bool = True,
         update_gate: bool = True,
+        memory: float | Sequence[float] | None = None,
         init: str = "published",
         backend: str | None = None,
         device: Any = None,
@@ -151,42 +184,73 @@ class GORU(RecurrentLayer):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
+        self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
         super().__init__(
             unit,
             input_size,
             hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            backend,
-            device,
-            dtype,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
         )
         self.reset_gate = reset_gate
         self.update_gate = update_gate
         self.conversion: list[Conversion] = []  # filled by from_gru
+        for layer, steps in enumerate(self._starts_with or ()):
+            self.register_buffer(f"memory_l{layer}", torch.tensor(steps, device=device, dtype=dtype))
+
+    @property
+    def memory(self) -> tuple[float, ...] | None:
+        """The steps that the state of each layer was started for; None with the authors' start."""
+        if self._starts_with is None:
+            return None
+        return tuple(float(self.get_buffer(f"memory_l{layer}")) for layer in range(self.num_layers))
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        if self._starts_with is None:
+            super().reset_parameters()
+            return
+        for layer, steps in enumerate(self._starts_with):
+            for reverse in range(self.num_directions):
+                self.unit.initialise_with_memory(self._parameters_of(layer, bool(reverse)), steps)
+
+    def _effective(self, parameters: Parameters, layer: int) -> Parameters:
+        return _scaled(parameters, self._buffers.get(f"memory_l{layer}"), self.hidden_size)
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        if self._starts_with is None:
+            return text
+        alike = len(set(self._starts_with)) == 1
+        return f"{text}, memory={self._starts_with[0] if alike else self._starts_with}"
 
     @classmethod
     def from_gru(cls, gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
         """A GORU that starts from a trained nn.GRU: its gates are copied, U is the rotation nearest to its W_hn.
 
         With `mesh="tunable", capacity=hidden_size` U is that rotation exactly, any other mesh is fitted to it.
-        `layer.conversion` tells, per layer and direction, the residual of U and the biases that have no place.
+        `layer.conversion` has, per layer and direction, the residual of U and the biases that have no place.
         """
         from .convert import from_gru  # convert builds on this module
 
         return from_gru(gru, mesh=mesh, capacity=capacity, **options)
 
 
-class GORUCell(RecurrentCell):
+class GORUCell(OrthogonalCell):
     """One step of a GORU; takes the place of `torch.nn.GRUCell`.
 
     >>> cell = GORUCell(10, 20)
     >>> cell(torch.zeros(3, 10)).shape
     torch.Size([3, 20])
     """
+
+    step_parameters = ("weight_ih", "weight_hh", "bias", "angles")
 
     def __init__(
         self,
@@ -198,6 +262,7 @@ class GORUCell(RecurrentCell):
         capacity: int | None = None,
         reset_gate: bool = True,
         update_gate: bool = True,
+        memory: float | None = None,
         init: str = "published",
         backend: str | None = None,
         device: Any = None,
@@ -205,15 +270,23 @@ class GORUCell(RecurrentCell):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
-        super().__init__(unit, input_size, hidden_size, bias, backend, device, dtype)
-        self._steps = dispatch.GoruSteps(unit.mesh, reset_gate, update_gate)
+        steps = _memories(memory, 1, bias)
+        self._starts_with = None if steps is None else steps[0]
+        super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
+        if self._starts_with is not None:
+            self.register_buffer("memory", torch.tensor(self._starts_with, device=device, dtype=dtype))
+        self._stepper = Stepper(RECURRENCE.name, unit.options())
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
-        if hx is not None and not (torch.compiler.is_compiling() or torch.is_grad_enabled()):
-            own = self._parameters
-            if all(name in own for name in self._names):  # else one is computed: torch.nn.utils.parametrize
-                parameters = own["weight_ih"], own.get("weight_hh"), own.get("bias"), own["angles"]
-                if (h := dispatch.goru_step(self._steps, input, hx, parameters, self.backend)) is not None:
-                    return h
-        return super().forward(input, hx)
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        if self._starts_with is None:
+            super().reset_parameters()
+        else:
+            self.unit.initialise_with_memory(self._named(), self._starts_with)
+
+    def _effective(self, parameters: Parameters) -> Parameters:
+        return _scaled(parameters, self._buffers.get("memory"), self.hidden_size)
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        return text if self._starts_with is None else f"{text}, memory={self._starts_with}"

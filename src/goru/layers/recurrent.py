@@ -1,13 +1,14 @@
 """The contract of torch.nn.GRU and torch.nn.GRUCell, written once for every unit of this package.
 
-A *unit* (GORUUnit, EURNNUnit) knows its parameters, their initialisation and its recurrence over one layer in one
-direction. The modules here know everything else: layers, directions, packing, padding, unbatched input, dropout,
-names, errors. Legend: T steps, B batch, I input, H hidden.
+A *unit* (GORUUnit, EURNNUnit) has the parameters, their initialisation and the recurrence of one layer in one
+direction. The modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names,
+errors. Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B batch, I input, H hidden.
 """
 
 from __future__ import annotations
 
 import numbers
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -16,21 +17,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from ..kernels import dispatch
-from ..kernels.watching import autocast_enabled, refuse_transforms, unwatched
-from ..rotations import Mesh, orthogonality_error
+from ..kernels import backends
+from ..kernels.recurrence import Stepper
+from ..tracing import autocast_enabled
 
 Parameters = dict[str, Tensor]
 
 
+State = tuple[Tensor, ...]  # (h,), or (h, c) for a unit with two states
+
+
 class Unit(Protocol):
-    """One kind of recurrent unit, without state: what a layer needs to know of it."""
+    """One kind of recurrent unit, without parameters of its own: what a layer has to know about it."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def mesh(self) -> Mesh: ...
+    def recurrence(self) -> str | None:
+        """The recurrence that its backend has to implement; None if it runs in plain torch."""
+        ...
 
     def shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the parameters of one layer in one direction."""
@@ -38,56 +44,20 @@ class Unit(Protocol):
 
     def initialise(self, parameters: Parameters) -> None: ...
 
-    def state_dtype(self, dtype: torch.dtype) -> torch.dtype: ...
-
-    def run(
-        self,
-        x: Tensor,
-        h0: Tensor,
-        parameters: Parameters,
-        lengths: Tensor | None,
-        reverse: bool,
-        backend: str,
-        matrix: Callable[[], Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """output (T, B, H) and h_n (B, H); `matrix()` gives U, built once or kept from an earlier call."""
+    def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
+        """The dtype of each state, for parameters of this dtype. With one state `hx` and `h_n` are tensors, with more
+        they are tuples."""
         ...
 
-    def describe(self) -> str: ...
+    def run(
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: str
+    ) -> tuple[Tensor, State]:
+        """output (T, B, H) and the last state, from x (T, B, I) and the initial state, each part (B, H)."""
+        ...
 
-
-class MatrixMemory:
-    """U of the last inference call, good for as long as the angles have the same values.
-
-    Values are compared, not version counters: those miss a change through `.data`.
-    """
-
-    def __init__(self) -> None:
-        self.kept: dict[str, tuple[Tensor, str, Tensor]] = {}
-
-    def matrix(self, key: str, angles: Tensor, mesh: Mesh, backend: str) -> Tensor:
-        if backend == "reference" or not unwatched(angles) or (torch.is_grad_enabled() and angles.requires_grad):
-            return build_matrix(angles, mesh, backend)
-        refuse_transforms(backend, angles)  # a remembered U would not know that derivatives are wanted
-        kept = self.kept.get(key)
-        if kept is not None and kept[1] == backend and kept[0].dtype == angles.dtype and torch.equal(kept[0], angles):
-            return kept[2]
-        # An inference tensor could not be saved for a backward pass that comes later, with frozen angles.
-        with torch.inference_mode(False), torch.no_grad():
-            u = build_matrix(angles, mesh, backend)
-            self.kept[key] = (angles.detach().clone(), backend, u)
-        return u
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"kept": {}}
-
-
-def build_matrix(angles: Tensor, mesh: Mesh, backend: str) -> Tensor:
-    """U in the dtype of the angles. Half precision is built in float32 and rounded once, not layer by layer."""
-    if angles.dtype in (torch.bfloat16, torch.float16):
-        u = dispatch.mesh_matrix(angles.float(), mesh, "manual" if backend == "native" else backend)
-        return u if mesh.complex else u.to(angles.dtype)
-    return dispatch.mesh_matrix(angles, mesh, backend)
+    def describe(self) -> str:
+        """What repr() prints of it beyond the arguments of nn.GRU."""
+        ...
 
 
 def check_sizes(input_size: Any, hidden_size: Any, bias: Any) -> None:
@@ -106,17 +76,18 @@ class RecurrentLayer(nn.Module):
 
     def __init__(
         self,
-        unit: Unit,
+        unit: Any,
         input_size: int,
         hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        backend: str | None,
-        device: Any,
-        dtype: torch.dtype | None,
+        *,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.dropout = float(dropout)  # a TypeError where nn.GRU has one
@@ -135,19 +106,18 @@ class RecurrentLayer(nn.Module):
             warnings.warn(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
                 f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-                stacklevel=3,
+                stacklevel=_constructors(self) + 1,
             )
         _check_floating(dtype)
-        self.unit = unit
+        self.unit: Unit = unit
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
         self.bidirectional = bool(bidirectional)
-        self.backend = None if backend is None else dispatch.check_name(backend, "backend")
-        self._matrices = MatrixMemory()
-        self._gate_listeners: list[Callable[..., None]] = []
+        self.backend = None if backend is None else backends.check_name(backend, "backend")
+        self._listeners: list[Callable[..., None]] = []  # called before each layer and direction, see gates.py
         self._names = tuple(unit.shapes(input_size))
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size * self.num_directions
@@ -157,7 +127,7 @@ class RecurrentLayer(nn.Module):
                     self.register_parameter(name + suffix, parameter)
         self.reset_parameters()
         if self.backend is None:
-            dispatch.mention_pure_torch()
+            backends.mention_missing()
 
     @property
     def num_directions(self) -> int:
@@ -169,6 +139,10 @@ class RecurrentLayer(nn.Module):
     def _parameters_of(self, layer: int, reverse: bool) -> Parameters:
         suffix = self._suffixes(layer)[reverse]
         return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrised weights too
+
+    def _effective(self, parameters: Parameters, layer: int) -> Parameters:
+        """The parameters of a layer as its recurrence takes them."""
+        return parameters
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
@@ -197,40 +171,30 @@ class RecurrentLayer(nn.Module):
             "bidirectional": False,
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
-        parts.append(self.unit.describe())
+        if particular := self.unit.describe():
+            parts.append(particular)
         if self.backend is not None:
             parts.append(f"backend={self.backend!r}")
         return ", ".join(parts)
 
-    def orthogonal_matrix(self, layer: int = 0, reverse: bool = False) -> Tensor:
-        """The H x H matrix U of one layer and direction; it acts as U @ h. Differentiable."""
-        if not 0 <= layer < self.num_layers:
-            raise IndexError(f"layer must be from 0 to {self.num_layers - 1}, got {layer}")
-        if reverse and not self.bidirectional:
-            raise IndexError("reverse=True asks for the backward direction, but the layer is not bidirectional")
-        angles = self._parameters_of(layer, reverse)["angles"]
-        return build_matrix(angles, self.unit.mesh, self._choose(angles).backend)
+    def _backend(self, weight: Tensor) -> str:
+        return backends.choose(
+            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
+        ).backend
 
-    def orthogonality_error(self) -> float:
-        """max |U^H U - I| over all layers and directions."""
-        with torch.no_grad():
-            errors = [
-                orthogonality_error(self.orthogonal_matrix(layer, bool(reverse)))
-                for layer in range(self.num_layers)
-                for reverse in range(self.num_directions)
-            ]
-            return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max would pass over a NaN
-
-    def _choose(self, weight: Tensor) -> dispatch.Choice:
-        return dispatch.choose(self.backend, weight.device, weight.dtype)
+    def implementation(self) -> tuple[str, str]:
+        """The backend that would run now, and what its code is made for: the last bits of results depend on both."""
+        weight = next(self.parameters())
+        chosen = self._backend(weight)
+        return chosen, backends.BACKENDS[chosen].level(weight.device)
 
     def forward(
         self,
         input: Tensor | PackedSequence,
-        hx: Tensor | None = None,
+        hx: Any = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
-    ) -> tuple[Any, Tensor]:
+    ) -> tuple[Any, Any]:
         """Run over a sequence: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a PackedSequence.
 
         `hx` is the initial state (layers * directions, B, H), zeros if not given. `lengths` (B) says how many steps
@@ -244,69 +208,82 @@ class RecurrentLayer(nn.Module):
         if input.dim() not in (2, 3):
             raise ValueError(f"{self.unit.name}: Expected input to be 2D or 3D, got {input.dim()}D instead")
         batched = input.dim() == 3
-        if hx is not None and hx.dim() != input.dim():
-            kind = "batched 3-D" if batched else "unbatched 2-D"
-            raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
+        state = as_state(hx, self.unit)
+        for part in state or ():
+            if part.dim() != input.dim():
+                kind = "batched 3-D" if batched else "unbatched 2-D"
+                raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {part.dim()}-D tensor")
         if not batched:
             input = input.unsqueeze(1)
-            hx = None if hx is None else hx.unsqueeze(1)
+            state = None if state is None else tuple(part.unsqueeze(1) for part in state)
         elif self.batch_first:
             input = input.transpose(0, 1)
-        output, h_n = self._run(input, hx, self._check_lengths(lengths, input))
+        output, last = self._run(input, state, self._check_lengths(lengths, input))
         if not batched:
-            return output.squeeze(1), h_n.squeeze(1)
-        return output.transpose(0, 1) if self.batch_first else output, h_n
+            return output.squeeze(1), from_state(tuple(part.squeeze(1) for part in last))
+        return output.transpose(0, 1) if self.batch_first else output, from_state(last)
 
-    def _forward_packed(self, packed: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+    def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
         if packed.data.dim() != 2:
             raise RuntimeError(f"a packed input must have 2 dimensions, got {packed.data.dim()}")
         batch = int(packed.batch_sizes[0])
-        self._check_state(hx, batch, packed.data)
-        if hx is not None and packed.sorted_indices is not None:
-            hx = hx.index_select(1, packed.sorted_indices)
+        state = as_state(hx, self.unit)
+        self._check_state(state, batch, packed.data)
+        if state is not None and packed.sorted_indices is not None:
+            state = tuple(part.index_select(1, packed.sorted_indices) for part in state)
         # Rows stay in sorted order here: the packed result has the very layout of the packed input.
         padded, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
-        output, h_n = self._run(padded, hx, lengths.to(padded.device))
+        output, last = self._run(padded, state, lengths.to(padded.device))
         data = pack_padded_sequence(output, lengths).data
         if packed.unsorted_indices is not None:
-            h_n = h_n.index_select(1, packed.unsorted_indices)
-        return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices), h_n
+            last = tuple(part.index_select(1, packed.unsorted_indices) for part in last)
+        result = PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        return result, from_state(last)
 
-    def _run(self, x: Tensor, hx: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _run(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """All layers and directions over x (T, B, I)."""
         first = self._parameters_of(0, False)["weight_ih"]
         self._check_input(x, first)
         B = x.shape[1]
-        self._check_state(hx, B, x)
+        self._check_state(state, B, x)
         if x.dtype != first.dtype:  # only under autocast
             x = x.to(first.dtype)
-        state_dtype = self.unit.state_dtype(first.dtype)
-        if hx is None:
-            hx = torch.zeros(
-                self.num_layers * self.num_directions, B, self.hidden_size, dtype=state_dtype, device=x.device
-            )
-        elif hx.dtype != state_dtype:
-            hx = hx.to(state_dtype)
-        backend = self._choose(first).backend
-        states = []
+        dtypes = self.unit.state_dtypes(first.dtype)
+        if state is None:
+            size = (self.num_layers * self.num_directions, B, self.hidden_size)
+            state = tuple(torch.zeros(size, dtype=dtype, device=x.device) for dtype in dtypes)
+        else:
+            state = tuple(part.to(dtype) for part, dtype in zip(state, dtypes, strict=True))
+        backend = self._backend(first)
+        last: list[State] = []
         for layer in range(self.num_layers):
             outputs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
-                parameters = self._parameters_of(layer, bool(direction))
-                h0 = hx[len(states)]
-                for listen in self._gate_listeners:
-                    listen(len(states), x, h0, parameters, lengths, bool(direction))
-
-                def matrix(angles: Tensor = parameters["angles"], key: str = suffix) -> Tensor:
-                    return self._matrices.matrix(key, angles, self.unit.mesh, backend)
-
-                output, h_n = self.unit.run(x, h0, parameters, lengths, bool(direction), backend, matrix)
+                parameters = self._effective(self._parameters_of(layer, bool(direction)), layer)
+                start = tuple(part[len(last)] for part in state)
+                for listen in self._listeners:
+                    listen(len(last), x, start, parameters, lengths, bool(direction))
+                output, end = self._run_unit(x, start, parameters, lengths, bool(direction), backend, suffix)
                 outputs.append(output)
-                states.append(h_n)
+                last.append(end)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-        return x, torch.stack(states)  # a copy also of a single one: h_n may be detached in place
+        # A copy also of a single one: h_n may be detached in place.
+        return x, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+
+    def _run_unit(
+        self,
+        x: Tensor,
+        state: State,
+        parameters: Parameters,
+        lengths: Tensor | None,
+        reverse: bool,
+        backend: str,
+        suffix: str,
+    ) -> tuple[Tensor, State]:
+        """One layer in one direction, whose parameters have this suffix."""
+        return self.unit.run(x, state, parameters, lengths, reverse, backend)
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
         if x.dtype != weight.dtype and not autocast_enabled(x):
@@ -325,17 +302,18 @@ class RecurrentLayer(nn.Module):
         if x.shape[0] == 0:
             raise RuntimeError(f"{self.unit.name}: expected a sequence of at least one step, got none")
 
-    def _check_state(self, hx: Tensor | None, batch: int, x: Tensor) -> None:
-        if hx is None:
+    def _check_state(self, state: State | None, batch: int, x: Tensor) -> None:
+        if state is None:
             return
         expected = (self.num_layers * self.num_directions, batch, self.hidden_size)
-        if tuple(hx.shape) != expected:
-            raise RuntimeError(f"Expected hidden size {expected}, got {list(hx.shape)}")
-        dtype = self.unit.state_dtype(self._parameters_of(0, False)["weight_ih"].dtype)
-        if hx.dtype != dtype and not autocast_enabled(x):
-            raise RuntimeError(f"{self.unit.name}: hx must have dtype {dtype}, got {hx.dtype}")
-        if hx.device != x.device:
-            raise RuntimeError(f"{self.unit.name}: hx is on {hx.device}, the input is on {x.device}")
+        dtypes = self.unit.state_dtypes(self._parameters_of(0, False)["weight_ih"].dtype)
+        for hx, dtype in zip(state, dtypes, strict=True):
+            if tuple(hx.shape) != expected:
+                raise RuntimeError(f"Expected hidden size {expected}, got {list(hx.shape)}")
+            if hx.dtype != dtype and not autocast_enabled(x):
+                raise RuntimeError(f"{self.unit.name}: hx must have dtype {dtype}, got {hx.dtype}")
+            if hx.device != x.device:
+                raise RuntimeError(f"{self.unit.name}: hx is on {hx.device}, the input is on {x.device}")
 
     def _check_lengths(self, lengths: Tensor | Sequence[int] | None, x: Tensor) -> Tensor | None:
         """lengths as an int64 tensor (B); their values are checked inside the operators."""
@@ -356,95 +334,154 @@ class RecurrentLayer(nn.Module):
 class RecurrentCell(nn.Module):
     """One step of a unit, called as nn.GRUCell is."""
 
+    optional: tuple[str, ...] = ("bias",)  # parameters that exist as None where the unit has none
+    step_parameters: tuple[str, ...] = ()  # those that single steps take, in their order; none: there is no short way
+    _stepper: Stepper | None = None
+
     def __init__(
         self,
-        unit: Unit,
+        unit: Any,
         input_size: int,
         hidden_size: int,
-        bias: bool,
-        backend: str | None,
-        device: Any,
-        dtype: torch.dtype | None,
+        *,
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         _check_floating(dtype)
-        self.unit = unit
+        self.unit: Unit = unit
         self.input_size = input_size
         self.hidden_size = hidden_size
-        self.backend = None if backend is None else dispatch.check_name(backend, "backend")
-        self._matrices = MatrixMemory()
+        self.backend = None if backend is None else backends.check_name(backend, "backend")
+        self._states = len(unit.state_dtypes(torch.float32))
         shapes = unit.shapes(input_size)
         self._names = tuple(shapes)
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
-        if not bias:
-            self.register_parameter("bias", None)
+        for name in self.optional:
+            if name not in shapes:
+                self.register_parameter(name, None)
         self.reset_parameters()
 
     def _named(self) -> Parameters:
         return {name: getattr(self, name) for name in self._names}
+
+    def _effective(self, parameters: Parameters) -> Parameters:
+        """The parameters as the recurrence takes them."""
+        return parameters
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         self.unit.initialise(self._named())
 
     def extra_repr(self) -> str:
-        bias = ", bias=False" if self.bias is None else ""
-        return f"{self.input_size}, {self.hidden_size}{bias}, {self.unit.describe()}"
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        if self.optional[0] not in self._names:
+            parts.append("bias=False")
+        if particular := self.unit.describe():
+            parts.append(particular)
+        return ", ".join(parts)
 
-    def orthogonal_matrix(self) -> Tensor:
-        """The H x H matrix U; it acts as U @ h. Differentiable."""
-        angles = self.angles
-        assert isinstance(angles, Tensor)
-        return build_matrix(angles, self.unit.mesh, self._choose(angles).backend)
+    def _backend(self, weight: Tensor) -> str:
+        return backends.choose(
+            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
+        ).backend
 
-    def orthogonality_error(self) -> float:
-        """max |U^H U - I|."""
-        with torch.no_grad():
-            return orthogonality_error(self.orthogonal_matrix())
-
-    def _choose(self, weight: Tensor) -> dispatch.Choice:
-        return dispatch.choose(self.backend, weight.device, weight.dtype)
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
+        if (
+            hx is not None
+            and self._stepper is not None
+            and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+            and (new := self._step(input, hx)) is not None
+        ):
+            return new
         name = type(self).__name__
         if input.dim() not in (1, 2):
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
-        if hx is not None and hx.dim() not in (1, 2):
-            raise ValueError(f"{name}: Expected hidden to be 1D or 2D, got {hx.dim()}D instead")
-        if hx is not None and hx.dim() != input.dim():
-            raise RuntimeError(f"{name}: hx must have as many dimensions as the input, {input.dim()}, got {hx.dim()}")
+        state = as_state(hx, self.unit)
+        for part in state or ():
+            if part.dim() not in (1, 2):
+                raise ValueError(f"{name}: Expected hidden to be 1D or 2D, got {part.dim()}D instead")
+            if part.dim() != input.dim():
+                raise RuntimeError(
+                    f"{name}: hx must have as many dimensions as the input, {input.dim()}, got {part.dim()}"
+                )
         batched = input.dim() == 2
         x = input if batched else input.unsqueeze(0)
-        parameters = self._named()
+        parameters = self._effective(self._named())
         weight = parameters["weight_ih"]
         if x.shape[1] != self.input_size:
             raise RuntimeError(f"input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}")
         autocast = autocast_enabled(x)
         if x.dtype != weight.dtype and not autocast:
             raise RuntimeError(f"{name}: input must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
-        state_dtype = self.unit.state_dtype(weight.dtype)
-        if hx is None:
-            h0 = torch.zeros(x.shape[0], self.hidden_size, dtype=state_dtype, device=x.device)
+        dtypes = self.unit.state_dtypes(weight.dtype)
+        if state is None:
+            size = (x.shape[0], self.hidden_size)
+            state = tuple(torch.zeros(size, dtype=dtype, device=x.device) for dtype in dtypes)
         else:
-            h0 = hx if batched else hx.unsqueeze(0)
-            if h0.shape[1] != self.hidden_size:
-                raise RuntimeError(
-                    f"hidden has inconsistent hidden_size: got {h0.shape[1]}, expected {self.hidden_size}"
-                )
-            if h0.shape[0] != x.shape[0]:
-                raise RuntimeError(f"Input batch size {x.shape[0]} doesn't match hidden batch size {h0.shape[0]}")
-            if h0.dtype != state_dtype and not autocast:
-                raise RuntimeError(f"{name}: hx must have dtype {state_dtype}, got {h0.dtype}")
-        backend = self._choose(weight).backend
-
-        def matrix() -> Tensor:
-            return self._matrices.matrix("", parameters["angles"], self.unit.mesh, backend)
-
+            state = state if batched else tuple(part.unsqueeze(0) for part in state)
+            self._check_state(state, dtypes, x.shape[0], autocast)
         x = x.to(weight.dtype).unsqueeze(0)
-        _, h_n = self.unit.run(x, h0.to(state_dtype), parameters, None, False, backend, matrix)
-        return h_n if batched else h_n.squeeze(0)
+        state = tuple(part.to(dtype) for part, dtype in zip(state, dtypes, strict=True))
+        _, last = self._run_unit(x, state, parameters, self._backend(weight))
+        return from_state(last if batched else tuple(part.squeeze(0) for part in last))
+
+    def _step(self, input: Tensor, hx: Any) -> Any:
+        """The next state without gradients, the short way; None where the ordinary one has to be taken."""
+        own = self._parameters
+        for name in self._names:
+            if name not in own:  # it is computed: torch.nn.utils.parametrize
+                return None
+        assert self._stepper is not None
+        state = hx if isinstance(hx, tuple) else (hx,)
+        if len(state) != self._states:
+            return None
+        effective = self._effective(own)  # type: ignore[arg-type]
+        parameters = tuple([effective.get(name) for name in self.step_parameters])
+        new = self._stepper.step(input, state, parameters, self.backend)
+        return None if new is None else from_state(new)
+
+    def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: str) -> tuple[Tensor, State]:
+        return self.unit.run(x, state, parameters, None, False, backend)
+
+    def _check_state(self, state: State, dtypes: tuple[torch.dtype, ...], batch: int, autocast: bool) -> None:
+        for h, dtype in zip(state, dtypes, strict=True):
+            if h.shape[1] != self.hidden_size:
+                raise RuntimeError(
+                    f"hidden has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}"
+                )
+            if h.shape[0] != batch:
+                raise RuntimeError(f"Input batch size {batch} doesn't match hidden batch size {h.shape[0]}")
+            if h.dtype != dtype and not autocast:
+                raise RuntimeError(f"{type(self).__name__}: hx must have dtype {dtype}, got {h.dtype}")
+
+
+def as_state(hx: Any, unit: Unit) -> State | None:
+    """A state as users give it, a tensor or a tuple of several, as a tuple."""
+    if hx is None:
+        return None
+    count = len(unit.state_dtypes(torch.float32))
+    if count == 1:
+        return (hx,)
+    if not isinstance(hx, tuple | list) or len(hx) != count:
+        raise RuntimeError(f"{unit.name}: hx must be a tuple of {count} tensors, got {type(hx).__name__}")
+    return tuple(hx)
+
+
+def from_state(state: State) -> Any:
+    """A state as users get it."""
+    return state[0] if len(state) == 1 else state
+
+
+def _constructors(module: nn.Module) -> int:
+    """How many constructors of this module are running: a warning belongs to the line that called the first of them."""
+    count, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is module:
+        count, frame = count + 1, frame.f_back
+    return count
 
 
 def _check_floating(dtype: torch.dtype | None) -> None:

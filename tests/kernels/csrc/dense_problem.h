@@ -1,8 +1,8 @@
 // A complex EURNN with U as a matrix, forward and backward.
 #pragma once
 
+#include "eurnn/structures.h"
 #include "problem.h"
-#include "table.h"
 
 namespace {
 
@@ -37,7 +37,7 @@ void dense_problem(const DenseTable& table) {
 
   const int64_t chunk = (s.steps - half) * B;
   Buffer<T> packed_back(sizes.packed_backward), packed_input(sizes.packed_input), buffer(sizes.chunk_row * chunk),
-      weights(2 * Hp * (2 * Hp + Ip), T(0)), db(blocks * Hp, T(0)), dx(rows * I);
+      weights(sizes.weights, T(0)), db(blocks * Hp, T(0)), dx(rows * I);
   table.pack(back.get(), nullptr, 0, H, packed_back.get());
   table.pack_input(weight.get(), I, H, packed_input.get());
   d.packed = packed_back.get(), d.packed_input = packed_input.get(), d.state = dstate.get(), d.h0 = h0.get();

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "arguments.h"
+#include "base/shape.h"
 
 namespace {
 

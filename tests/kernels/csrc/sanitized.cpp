@@ -3,9 +3,11 @@
 // what is not written is NaN; given a file it also writes the results there, in an order that depends on no level.
 #define GORU_LEVEL tested
 #include "dense_problem.h"
-#include "level_dense.cpp"
-#include "level_goru.cpp"
-#include "level_rotations.cpp"
+#include "eurnn/eurnn.cpp"
+#include "gated/gated.cpp"
+#include "gated_problem.h"
+#include "goru/goru.cpp"
+#include "mesh/mesh.cpp"
 #include "problem.h"
 #include "rotation_problem.h"
 
@@ -17,19 +19,18 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   Shape& s = problem.shape;
   s.reset = reset, s.update = update;
   const int64_t B = s.batch, I = s.inputs, H = s.hidden, G = 1 + reset + update, rows = s.steps * B;
-  GoruMesh mesh = {};
+  Transition mesh = {};
   mesh.kind = between(kMatrix, kMeshTunable);
   if (mesh.kind == kMeshTunable && H > 1) mesh.layers = between(1, H < 5 ? H : 5);
   if (mesh.kind == kMeshFft)
     while (int64_t(1) << mesh.layers < H) ++mesh.layers;
   const bool matrix = mesh.kind == kMatrix, pack = between(0, 3) > 0;
-  const int64_t saves = reset ? 1 + update + matrix : update ? 2 : 0;
   GoruSizes sizes;
   table.sizes(&mesh, I, H, &sizes);
   auto x = Buffer<T>::drawn(rows * I), h0 = Buffer<T>::drawn(B * H), ih = Buffer<T>::drawn(G * H * I),
        hh = Buffer<T>::drawn((G - 1) * H * H), u = Buffer<T>::drawn(H * H), bias = modrelu_bias<T>((G - 1) * H, H),
        angles = Buffer<T>::drawn(mesh.layers * H);
-  Buffer<T> packed(sizes.packed), output(rows * H), saved(rows * saves * H, T(0)), turned(sizes.line * B),
+  Buffer<T> packed(sizes.packed), output(rows * H), saved(rows * sizes.saved, T(0)), turned(sizes.line * B),
       cosines(sizes.mesh);
   if (!matrix) table.mesh_table(&mesh, H, angles.get(), cosines.get());
   mesh.table = cosines.get();
@@ -79,11 +80,15 @@ int main(int argc, char** argv) {
       goru_problem<double>(goru_tables_tested.of[1][gates], gates & 1, gates & 2);
     }
     for (int complex = 0; complex < 2; ++complex) {
-      rotation_problem<float>(rotation_tables_tested.of[0][complex], complex);
-      rotation_problem<double>(rotation_tables_tested.of[1][complex], complex);
+      rotation_problem<float>(mesh_tables_tested.of[0][complex], eurnn_tables_tested.rotations[0][complex], complex);
+      rotation_problem<double>(mesh_tables_tested.of[1][complex], eurnn_tables_tested.rotations[1][complex], complex);
     }
-    dense_problem<float>(dense_tables_tested.of[0]);
-    dense_problem<double>(dense_tables_tested.of[1]);
+    dense_problem<float>(eurnn_tables_tested.matrix[0]);
+    dense_problem<double>(eurnn_tables_tested.matrix[1]);
+    for (int lstm = 0; lstm < 2; ++lstm) {
+      gated_problem<float>(gated_tables_tested.of[0][lstm], lstm);
+      gated_problem<double>(gated_tables_tested.of[1][lstm], lstm);
+    }
   }
   if (record && fclose(record)) return perror(argv[2]), 1;
   printf("%d rounds\n", rounds);

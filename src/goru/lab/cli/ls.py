@@ -22,13 +22,13 @@ def main(argv: list[str], console: Console) -> int:
     for heading in ("experiment", "shown in", "models", "settings", "length", "cost of one seed"):
         table.add_column(heading)
     for one in paper.EXPERIMENTS.values():
-        steps = one.settings.steps
-        length = f"{steps} steps" if steps else f"{one.settings.epochs} epochs"
+        steps = one.base.steps
+        length = f"{steps} steps" if steps else f"{one.base.epochs} epochs"
         table.add_row(
             one.name,
-            one.shown_in,
+            one.paper.shown_in if one.paper else "",
             ", ".join(one.models),
-            ", ".join(one.variants) if not one.in_parts else f"{one.first_variant}, ... ({len(one.variants)})",
+            ", ".join(one.variants) if not one.parts else f"{one.first_variant}, ... ({len(one.variants)})",
             length,
             f"{one.seconds / 3600:.1f} core hours" if one.seconds else "",
         )

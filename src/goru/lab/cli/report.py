@@ -41,7 +41,7 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
             for k in columns:
                 shown.add_column(table.headings[k], justify="left" if k == 0 else "right")
             for row in table.rows:
-                shown.add_row(*(row[k] for k in columns))
+                shown.add_row(*(row[k].text for k in columns))
             console.print(shown)
             console.print()
     verdicts = [v for v in written.verdicts if v.variant and (variants is None or v.variant in variants)]
@@ -54,6 +54,8 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
         judged.show_header = False
         console.print(judged)
         console.print()
+    for notice in written.notices:
+        console.print(notice, highlight=False, soft_wrap=True)
     for problem in written.problems:
         console.print(f"left out: {printable(problem)}", highlight=False, soft_wrap=True)
     console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)

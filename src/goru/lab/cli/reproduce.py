@@ -39,7 +39,7 @@ class Options:
     variants: tuple[str, ...] = ()
     """Only these settings (`goru show EXPERIMENT` lists them)."""
     tasks: str = ""
-    """Only these tasks of babi, such as 1,5,17."""
+    """Only these tasks, such as 1,5,17, of an experiment in tasks."""
     data: Literal["files", "generated"] = "files"
     """Data sets from files, or generated data in their place (`--quick` always generates)."""
     data_dir: Path | None = None
@@ -102,10 +102,9 @@ def main(argv: list[str], console: Console) -> int:
             raise RunInterruptedError(f"stopped; every run is saved. To continue: {again}")
     failed = [job for job in jobs if job.state in ("failed", "busy", "stopped")]
     try:
-        from goru.lab.report.records import group_variant
-
         out = options.out or options.runs / "report"
-        write_report(options.runs, out, console, {group_variant(config) for config in configs})
+        shown = {paper.experiment(config.experiment).group_of(config.variant) for config in configs}
+        write_report(options.runs, out, console, shown)
     finally:
         for reason in left_out:
             console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
@@ -142,10 +141,11 @@ def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
     """
     variants, names = options.variants, options.experiments
     if options.tasks:
-        if variants or names not in ((), ("babi",)):
-            raise UsageError("--tasks goes with babi alone, without --variants.")
-        names = ("babi",)
-        variants = tuple(_task_variant(number) for number in options.tasks.split(","))
+        with_tasks = tuple(one.name for one in paper.EXPERIMENTS.values() if one.parts == "tasks")
+        names = names or with_tasks
+        if variants or not set(names) <= set(with_tasks):
+            raise UsageError(f"--tasks goes with {', '.join(with_tasks)} alone, without --variants.")
+        variants = tuple(_task_variant(paper.experiment(names[0]), number) for number in options.tasks.split(","))
     if options.seeds < 1:
         raise UsageError(f"--seeds should be at least 1, got {options.seeds}.")
     configs = paper.grid(
@@ -167,7 +167,7 @@ def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
     return [config for config in configs if config.experiment not in missing], left_out
 
 
-def _task_variant(number: str) -> str:
+def _task_variant(one: paper.Experiment, number: str) -> str:
     if not number.strip().isdigit():
         raise UsageError(f"--tasks should be numbers joined by commas, such as 1,5,17; got {number!r}.")
-    return f"task{int(number):02}"
+    return one.part(int(number))

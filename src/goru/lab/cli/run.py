@@ -121,12 +121,12 @@ def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
     kind, _ = paper.split_variant(config.variant)
     if config.variant == base.variant and config != base:
         config = dataclasses.replace(config, variant=plain_name("variant", one.name_for(config, base)))
-    elif config.variant != base.variant and kind and not one.knows(config.variant):
+    elif config.variant != base.variant and kind and not one.has(config.variant):
         raise UsageError(f"--variant {config.variant}: names that begin with {kind}- are kept for that kind of run.")
     if different := one.other_settings(config):
         message = f"{config.variant} names other settings of {one.name} ({different}): choose another --variant."
         raise UsageError(message)
-    if not one.knows(config.variant):
+    if not one.has(config.variant):
         check_siblings(config, runs)
     return config
 
@@ -160,11 +160,12 @@ def base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
             raise LabError(f"there is no file {chosen['--config']}.") from None
     if "experiment" not in chosen:
         if "--help" in rest or "-h" in rest:
-            return paper.experiment("copying").config("goru"), rest
+            first = next(iter(paper.EXPERIMENTS.values()))
+            return first.config(next(iter(first.models))), rest
         raise UsageError(f"which experiment? There are: {', '.join(paper.EXPERIMENTS)}.")
     one = paper.experiment(chosen["experiment"])
-    model = chosen.get("--model", "goru")
-    if variant is not None and one.knows(variant):  # one of the listed settings, not a name for other ones
+    model = chosen.get("--model") or next(iter(one.models))
+    if variant is not None and one.has(variant):  # one of the listed settings, not a name for other ones
         kind, _ = paper.split_variant(variant)
         return one.config(model, f"quick-{variant}" if quick and kind != "quick" else variant), rest
     return one.config(model, "quick" if quick else "paper"), rest + own_name

@@ -21,26 +21,29 @@ class Options:
 
 def main(argv: list[str], console: Console) -> int:
     one = paper.experiment(parse(Options, "show", argv).experiment)
-    console.print(Text.assemble((one.title, "bold"), f"  ({one.shown_in})\n{one.summary}"))
-    console.print("\nThe paper", style="bold")
-    console.print(one.paper_says, highlight=False)
-    for name in one.claims:
-        console.print(f"  {name}: {paper.CLAIMS[name].text}", highlight=False)
+    where = f"  ({one.paper.shown_in})" if one.paper else ""
+    console.print(Text.assemble((one.title, "bold"), f"{where}\n{one.summary}"))
+    if one.paper:
+        console.print("\nThe paper", style="bold")
+        console.print(one.paper.says, highlight=False)
+    for claim in one.claims:
+        console.print(f"  {claim.name}: {claim.text}", highlight=False)
     console.print("\nSettings", style="bold")
-    for path, value in flat(one.settings).items():
+    for path, value in flat(one.base).items():
         if not path.startswith("layer.") and path not in ("experiment", "variant", "model", "seed"):
             console.print(f"  {path} = {value}", highlight=False)
     console.print("\nModels", style="bold")
     for name, layer in one.models.items():
-        cost = one.step_seconds.get(name)
+        cost = one.step_seconds(one.config(name))
         text = f"  {name}: {layer.hidden_size} units"
         console.print(text + (f", about {1000 * cost:.0f} ms a step" if cost else ""), highlight=False)
     console.print("\nVariants", style="bold")
-    for name, changes in (one.variants | one.options).items():
+    for name, changes in one.all_variants.items():
         how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
         note = "" if name in one.variants else " (on request: --variants)"
         console.print(f"  {name}: {how}{note}", highlight=False)
-    for name, changes in {"generated": one.generated, "quick": one.generated | one.quick}.items():
+    generated = one.generated.changes if one.generated else {}
+    for name, changes in {"generated": generated, "quick": one.quick_changes}.items():
         if changes:
             console.print(f"  {name}: {', '.join(f'{k} = {v}' for k, v in changes.items())}", highlight=False)
     console.print("\nDecisions", style="bold")

@@ -20,8 +20,9 @@ class Options:
 
 
 def main(argv: list[str], console: Console) -> int:
+    from goru.lab.durations import duration
     from goru.lab.engines import progress
-    from goru.lab.engines.display import duration, runs_table
+    from goru.lab.engines.display import runs_table
     from goru.lab.training import run_directory
 
     options = parse(Options, "status", argv, Options(default_runs()))
@@ -42,7 +43,7 @@ def main(argv: list[str], console: Console) -> int:
         console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
     unverified = sum(not p.verified for _, p in rows)
     if unverified:
-        console.print(f"{unverified} finished runs have no checksums (older version): unverified", highlight=False)
+        console.print(f"{unverified} finished runs are unverified: an older version ran them", highlight=False)
     done = sum(p.state == "finished" for _, p in rows)
     spent = sum(p.seconds or 0 for _, p in rows)
     console.print(f"{done} of {len(rows)} runs finished, {duration(spent)} of work", highlight=False)

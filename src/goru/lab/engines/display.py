@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from goru.lab.durations import duration
 from goru.lab.engines import progress
 from goru.lab.engines.local import Job
 from goru.lab.engines.progress import Progress
@@ -27,18 +28,6 @@ _COLOURS = {
     "busy": "yellow",
     "stopped": "yellow",
 }
-
-
-def duration(seconds: float | None) -> str:
-    """
-    >>> duration(3725), duration(None)
-    ('1:02:05', '')
-    """
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def number(value: float | None, form: str = ".4f") -> str:

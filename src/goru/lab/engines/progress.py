@@ -34,7 +34,7 @@ class Progress:
     steps_per_s: float | None = None
     message: str = ""
     verified: bool = True
-    """False for a finished run without checksums, of an older version."""
+    """False for a finished run that had no checksums when it ended, of an older version."""
     host: str = ""
     """The machine that works on it."""
 
@@ -75,7 +75,7 @@ def _checked(progress: Progress) -> Progress:
 def _read(path: Path) -> Progress:
     result = read_json(path / "result.json")
     if result is not None:
-        verified = manifest.verify(path)
+        since = manifest.verify(path)
         final = result["final"]
         return Progress(
             state="finished",
@@ -86,7 +86,7 @@ def _read(path: Path) -> Progress:
             baseline=result["baseline"],
             seconds=result["total_seconds"],
             steps_per_s=result["steps_per_s"],
-            verified=verified,
+            verified=since == "run",
         )
     known: dict = {}
     for line in _first_and_last_lines(path / "metrics.jsonl"):

@@ -1,6 +1,82 @@
 """The report: figures, tables, judged claims and one page, from run directories alone."""
 
-from goru.lab.report import record
-from goru.lab.report.write import Written, write
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from goru.lab import durable
+from goru.lab.errors import LabError
+from goru.lab.paper.columns import Table
+from goru.lab.report import claims, costs, page, record, sections, tables
+from goru.lab.report.reading import load, unverified
+from goru.lab.report.sections import Section
 
 __all__ = ["Written", "record", "write"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a report consists of."""
+
+    page: Path
+    tables: list[Table]
+    verdicts: list[claims.Verdict]
+    problems: list[str]
+    """Runs that were left out, and why."""
+    notices: list[str]
+    """What to know about the runs that were read."""
+
+
+def write(runs: Path, out: Path) -> Written:
+    """Write the report on a folder of runs: index.html, report.md, tables as CSV, figures as PNG and SVG."""
+    groups, problems = load(runs)
+    if not groups:
+        why = f" ({problems[0]})" if problems else ""
+        raise LabError(f"there are no runs to report on in {runs}{why}; start some: goru reproduce --quick")
+    verdicts = claims.judge_all(groups)
+    made = sections.make(groups, verdicts)
+    cost = costs.table(groups)
+    about_experiments = [table for section in made for table in section.tables]
+    everything = [*about_experiments, tables.claims(verdicts), *([cost] if cost else [])]
+    notices = unverified(groups)
+    html = page.render(made, verdicts, cost, problems, notices)
+    try:
+        durable.make_folder(out)
+        for section in made:
+            for variant in section.variants:
+                for figure in variant.figures:
+                    figure.save(out)
+        for table in everything:
+            durable.replace(out / f"{table.name}.csv", tables.as_csv(table).encode())
+            durable.replace(out / f"{table.name}.md", tables.markdown(table).encode())
+        durable.replace(out / "runs.csv", tables.runs_csv(groups).encode())
+        durable.replace(out / "report.md", _markdown(made, tables.claims(verdicts), cost, problems, notices).encode())
+        durable.replace(out / "index.html", html.encode())
+    except OSError as error:
+        raise LabError(f"cannot write the report to {out}: {error.strerror or error}.") from None
+    return Written(out / "index.html", about_experiments, verdicts, problems, notices)
+
+
+def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems: list[str], notices: list[str]) -> str:
+    parts = ["# The GORU paper, reproduced\n", tables.markdown(claimed)]
+    for section in made:
+        parts.append(f"## {section.experiment.title}\n\n{section.experiment.summary}\n")
+        if section.side_by_side:
+            parts.append(tables.markdown(section.side_by_side))
+        parts += [f"- {gap}\n" for gap in section.gaps]
+        for variant in section.variants:
+            parts += [tables.markdown(table) for table in variant.tables]
+            if variant.gaps:
+                parts.append("\n".join(f"- {tables.plain(gap)}" for gap in variant.gaps) + "\n")
+            for figure in variant.figures:
+                parts += [f"![{figure.title}]({figure.name}.png)\n", *([f"{figure.note}\n"] if figure.note else [])]
+        for verdict in section.verdicts:
+            head = f"**{verdict.claim.name}: {verdict.status}** ({verdict.runs}). {verdict.claim.text} ({verdict.note})"
+            lines = [f"- {'yes' if s.holds else 'no'}: {s.text} ({s.evidence})" for s in verdict.statements]
+            parts.append("\n".join([head, "", *lines]) + "\n")
+    if cost:
+        parts.append(f"{tables.markdown(cost)}\n{costs.HOW_COUNTED}")
+    parts += [f"{notice}\n" for notice in notices]
+    parts += [f"Left out: {tables.plain(problem)}\n" for problem in problems]
+    return "\n".join(parts)

@@ -1,33 +1,38 @@
-"""The paper's claims, judged by rules that were fixed before the runs but for what the documentation tells.
-
-Solved: final test loss below 10 % of the memoryless baseline. At the baseline: above 90 % of it. Best: better
-than every other model by more than the spread over seeds (the larger of the two standard deviations; with one
-seed there is none). Faster: a lower test loss on average over training. A claim is a list of statements, the first
-its heart: reproduced when all hold, not reproduced when the first does not, else partly; while a seed of a model
-has failed, no more than partly. Numbers are means over the finished seeds, of folds and tasks over the seeds that
-have them all. The paper has one EURNN, here are two, real and complex: where it is said to do well the better one
-counts, where it is said to fall behind both do. Where GORU was also run with its first published start, what the
-claims say of GORU is judged on that as well. How claims are taken apart into statements was mended once after the
-first runs; docs/decisions.md says where.
-"""
+"""The paper's claims, judged on groups of runs by the rules of their experiments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from goru.lab import paper
-from goru.lab.report.records import Group
-from goru.lab.report.rules import RULES, Facts, MissingError, Statement
+from goru.lab.paper.definition import Claim, Experiment
+from goru.lab.paper.outcomes import Group
+from goru.lab.paper.rules import Facts, MissingError, Statement
 
 REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN = "reproduced", "partly", "not reproduced", "not yet decided"
 STATUSES = (REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN)
+
+HOW_JUDGED = """\
+Solved: the final test loss is below 10 % of the baseline, the loss of the best answer that ignores the sequence. At
+the baseline: it is above 90 % of it. Best: better than every other model by more than the spread over seeds (the
+larger of the two standard deviations; with one seed there is none). Faster: a lower test loss on average over
+training. A claim is a list of statements, the main one first. It is reproduced when all hold, not reproduced when the
+first does not hold, and partly reproduced in all other cases. While a seed of a model has failed, it is at most
+partly reproduced. Numbers are means over finished seeds; with folds or tasks, over the seeds that have finished all
+of them. The paper has one EURNN, we run two, real and complex: where the paper says that it does well, the better one
+counts; where it says that it falls behind, both must. Where GORU was also run with its first published start, claims
+about GORU are judged on that one too. The rules were fixed before the runs; how claims are split into statements was
+revised once after the first runs, see docs/decisions.md.
+"""
+"""How claims are judged, for the reader of the page."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A claim judged on one group of runs."""
 
-    claim: paper.Claim
+    claim: Claim
+    experiment: Experiment
     variant: str
     status: str
     statements: tuple[Statement, ...] = ()
@@ -44,16 +49,25 @@ class Verdict:
     @property
     def anchor(self) -> str:
         """Where on the page the evidence is."""
-        return "-".join(part for part in (self.claim.name, self.claim.experiment, self.variant, self.stand_in) if part)
+        return "-".join(part for part in (self.claim.name, self.experiment.name, self.variant, self.stand_in) if part)
 
 
-def judge(claim: paper.Claim, group: Group, stand_in: str = "") -> Verdict:
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its verdicts: on the paper's setting first, then on the others."""
+
+    claim: Claim
+    main: Verdict
+    others: list[Verdict]
+
+
+def judge(claim: Claim, group: Group, stand_in: str = "") -> Verdict:
     """The verdict on a claim from the finished runs of a group, with another model in GORU's place on request."""
     facts = Facts(group, stand_in)
     try:
-        statements = tuple(RULES[claim.name](facts))
+        statements = tuple(claim.rule(facts))
     except MissingError as missing:
-        return Verdict(claim, group.variant, OPEN, note=str(missing), stand_in=stand_in)
+        return Verdict(claim, group.experiment, group.variant, OPEN, note=str(missing), stand_in=stand_in)
     failures = facts.failures()
     if all(statement.holds for statement in statements) and not failures:
         status = REPRODUCED
@@ -62,10 +76,8 @@ def judge(claim: paper.Claim, group: Group, stand_in: str = "") -> Verdict:
     few, many = min(facts.seeds.values()), max(facts.seeds.values())
     seeds = "one seed" if many == 1 else f"{few} seeds" if few == many else f"{few} to {many} seeds"
     small = ["the small version, which says little about the paper's sizes"] if group.kind == "quick" else []
-    return Verdict(claim, group.variant, status, statements, "; ".join([seeds, *failures, *small]), stand_in)
-
-
-_STAND_IN = "goru-june2017"
+    note = "; ".join([seeds, *failures, *small])
+    return Verdict(claim, group.experiment, group.variant, status, statements, note, stand_in)
 
 
 def judge_all(groups: list[Group]) -> list[Verdict]:
@@ -75,17 +87,26 @@ def judge_all(groups: list[Group]) -> list[Verdict]:
     """
     verdicts = []
     only_small = all(group.kind == "quick" for group in groups)
-    for claim in paper.CLAIMS.values():
-        about = [g for g in groups if g.experiment == claim.experiment and _judged(g)]
-        if not about or (about[0].variant != "paper" and not only_small):
-            verdicts.append(Verdict(claim, "paper" if about else "", OPEN, note="not run"))
-        for group in about:
-            verdicts.append(judge(claim, group))
-            if "GORU" in claim.text and _STAND_IN in group.models:
-                verdicts.append(judge(claim, group, _STAND_IN))
+    for one in paper.EXPERIMENTS.values():
+        about = [group for group in groups if group.experiment.name == one.name and _is_judged(group)]
+        for claim in one.claims:
+            if not about or (about[0].variant != "paper" and not only_small):
+                verdicts.append(Verdict(claim, one, "paper" if about else "", OPEN, note="not run"))
+            for group in about:
+                verdicts.append(judge(claim, group))
+                starts = [name for name in group.models if paper.model(name).start_of == "goru"]
+                verdicts += [judge(claim, group, start) for start in starts if claim.about_goru]
     return verdicts
 
 
-def _judged(group: Group) -> bool:
+def by_claim(verdicts: list[Verdict]) -> list[Judged]:
+    """The verdicts claim by claim, in the paper's order."""
+    found: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        found.setdefault((verdict.experiment.name, verdict.claim.name), []).append(verdict)
+    return [Judged(main.claim, main, others) for main, *others in found.values()]
+
+
+def _is_judged(group: Group) -> bool:
     """Claims about a data set are not judged on generated data, and no claim on settings of one's own."""
-    return not group.kind or (group.kind == "quick" and not paper.EXPERIMENTS[group.experiment].generated)
+    return not group.kind or (group.kind == "quick" and not group.experiment.generated)

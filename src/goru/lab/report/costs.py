@@ -1,40 +1,44 @@
-"""What the whole reproduction costs on the reference machine, and what it would cost with the authors' code.
-
-The reference machine has two cores (AMD EPYC, AVX2). Ours is the processor's time for a training step with one
-thread, as measured by `goru bench`, times the steps that a run has taken; for one that is missing, those that it may
-take (some will stop earlier). Of the stories the first task was measured, the others are estimated from it by the
-length of their sequences. Beside it the time by the clock that the runs have really worked, evaluations
-included, on cores that they shared with other work. Theirs is an extrapolation from the step times in
-`published`, of another machine with two cores (AVX-512): milliseconds for one time step = a + b x batch x units x
-mesh layers, a and b by least squares, one pair for each cell. Three GORU shapes are known, and the law meets each
-within one percent; for EURNN there are just two, so nothing checks it. It counts the layer alone: head, optimiser
-and evaluations are free. GRU and LSTM are TensorFlow's own there and were not timed, so the comparison leaves them
-out.
-"""
+"""What the whole reproduction costs on the reference machine, and what it would cost with the authors' code."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from goru.lab import paper
-from goru.lab.paper import published
-from goru.lab.report.records import Group, Record
-from goru.lab.report.tables import Table
-from goru.lab.tasks import babi
-from goru.lab.tasks.parenthesis import Parenthesis
-from goru.lab.tasks.penn_treebank import PennTreebank
-from goru.lab.tasks.recall import RecallTask
+from goru.lab.paper.columns import Cell, Table, row
+from goru.lab.paper.outcomes import Group, Record
 from goru.lab.training.config import RunConfig
+
+HOW_COUNTED = """\
+The reference machine has two cores (AMD EPYC, AVX2). Our cost is the processor time of a training step with one
+thread, as measured by `goru bench`, times the steps that a run has taken; for a run that is missing, times the steps
+that it may take (some will stop earlier). Of an experiment in parts the first part was measured; the others are
+estimated by the length of their sequences. The last column is the time by the clock that the runs took, evaluations
+included, on cores that they shared with other work. The cost of the authors' code is an extrapolation from a few
+measured steps (listed in lab/report/costs.py) on another machine with two cores (AVX-512): milliseconds of one time
+step = a + b x batch x units x mesh layers, with a and b by least squares, one pair for each cell. Three GORU shapes
+are known, and the law meets each within one percent; for EURNN there are only two, so nothing checks it. It counts
+the layer alone: head, optimizer and evaluations are free. GRU and LSTM are TensorFlow's own there and were not timed,
+so the comparison leaves them out.
+"""
+"""How costs are counted, for the reader of the page."""
 
 CORES = 2
 """Of the reference machine: ours runs that many trainings at a time, the authors' code one with all of them."""
-TIME_STEPS = {"shortest_path": 80.0, "speech": 222.9}
-"""Time steps of a training batch, padding included; means over an epoch."""
+AUTHORS_STEP_MS = {
+    "goru": {
+        (220, 128, 128, 7): 723.0,
+        (50, 32, 512, 9): 192.0,
+        (100, 32, 128, 7): 188.0,
+    },
+    "eurnn": {(220, 128, 512, 2): 1263.0, (220, 128, 512, 9): 5423.0},
+}
+"""A training step of the authors' TensorFlow cells on two cores in milliseconds, forward and backward of the layer
+alone, by time steps, batch, units and mesh layers: GORU with the FFT mesh, EURNN with capacity 2 and the FFT mesh."""
 
 
 @dataclass(frozen=True)
@@ -57,36 +61,29 @@ def mesh_layers(config: RunConfig) -> int:
 @cache
 def authors_law(cell: str) -> tuple[float, float]:
     """a and b of the law for a cell: milliseconds of a time step, and of one more row, unit and mesh layer."""
-    known: Mapping[tuple[int, int, int, int], float]
-    known = {"goru": published.GORU_STEP_MS, "eurnn": published.EURNN_STEP_MS}[cell]
+    known = AUTHORS_STEP_MS[cell]
     size = [batch * units * layers for _, batch, units, layers in known]
     slope, start = np.polyfit(size, [ms / shape[0] for shape, ms in known.items()], 1)
     return float(start), float(slope)
 
 
 def authors_step_seconds(config: RunConfig) -> float | None:
-    """A training step of the authors' code, extrapolated; None for the cells that are not theirs."""
-    if config.layer.cell not in ("goru", "eurnn"):
+    """A training step of the authors' code, extrapolated; None where it has no such cell or the length is unknown."""
+    time_steps = paper.experiment(config.experiment).time_steps
+    if config.layer.cell not in AUTHORS_STEP_MS or time_steps is None:
         return None
-    steps = _time_steps(config)
     start, slope = authors_law(config.layer.cell)
-    return steps * (start + slope * config.batch * config.layer.hidden_size * mesh_layers(config)) / 1000
-
-
-def _time_steps(config: RunConfig) -> float:
-    task = config.task
-    if isinstance(task, (RecallTask, Parenthesis, PennTreebank)):
-        return task.length
-    return babi.TIME_STEPS[task.number - 1] if isinstance(task, babi.Babi) else TIME_STEPS[config.experiment]
+    milliseconds = start + slope * config.batch * config.layer.hidden_size * mesh_layers(config)
+    return time_steps(config.task) * milliseconds / 1000
 
 
 def _cost(config: RunConfig, record: Record | None) -> Cost:
-    one = paper.EXPERIMENTS[config.experiment]
-    all_steps = record.last_step if record else config.steps or config.epochs * one.steps_per_epoch
+    one = paper.experiment(config.experiment)
+    all_steps = record.last_step if record else one.steps_of(config)
     steps = record.step if record and record.finished else all_steps
     done = record.step if record else 0
     clock = record.seconds * config.threads if record else 0.0
-    step = one.step_cost(config) or (clock / done if done else 0.0)  # of a model that was not measured: its own time
+    step = one.step_seconds(config) or (clock / done if done else 0.0)  # a model that was not measured: its own time
     theirs = authors_step_seconds(config)
     return Cost(
         record is not None and record.finished,
@@ -130,12 +127,12 @@ def table(groups: list[Group]) -> Table | None:
         "core hours by the clock",
     )
 
-    def row(name: str, some: list[Cost]) -> tuple[str, ...]:
+    def line(name: str, some: list[Cost]) -> tuple[Cell, ...]:
         work, left = sum(c.work for c in some), sum(c.left for c in some)
         comparable = [c for c in some if c.authors is not None]
         ours = sum(c.work for c in comparable) / CORES
         theirs = sum(c.authors or 0.0 for c in comparable)
-        return (
+        return row(
             name,
             f"{sum(c.finished for c in some)} of {len(some)}",
             _hours(work),
@@ -147,8 +144,8 @@ def table(groups: list[Group]) -> Table | None:
             _hours(sum(c.clock for c in some)),
         )
 
-    rows = [row(paper.EXPERIMENTS[name].title, some) for name, some in costs.items()]
-    rows.append(row("all", [cost for some in costs.values() for cost in some]))
+    rows = [line(paper.EXPERIMENTS[name].title, some) for name, some in costs.items()]
+    rows.append(line("all", [cost for some in costs.values() for cost in some]))
     return Table("cost", "What the reproduction costs", "", headings, tuple(rows))
 
 

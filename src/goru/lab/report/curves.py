@@ -9,52 +9,21 @@ from typing import Any
 import numpy as np
 
 from goru.lab import paper
-from goru.lab.report.records import Curve, Group, Record
-
-# Distinct also for colour-blind readers, by day and by night (Okabe and Ito, the two lightest darker); a model has one
-# colour everywhere, and a pattern of dashes where it is a variant of another.
-COLOURS = {
-    "goru": "#d55e00",
-    "goru-june2017": "#bd8300",
-    "eurnn-real": "#3a99d1",
-    "eurnn-complex": "#0072b2",
-    "gru": "#009e73",
-    "lstm": "#cc79a7",
-    "goru-no-reset": "#bd8300",
-    "goru-no-update": "#8c8c8c",
-}
-OTHER_COLOUR = "#8c8c8c"
-DASHES = {
-    "goru-june2017": (6, 2),
-    "eurnn-complex": (5, 2),
-    "goru-no-reset": (2, 2),
-    "goru-no-update": (6, 2, 1, 2),
-}
+from goru.lab.paper.models import Model
+from goru.lab.paper.outcomes import Curve, Group, Record
 
 
 @dataclass(frozen=True)
 class Series:
     """The held-out loss of a model along training: mean, lowest and highest over its runs."""
 
-    model: str
+    model: Model
     runs: int
     steps: np.ndarray
     seconds: np.ndarray
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
-
-    @property
-    def title(self) -> str:
-        return paper.title(self.model)
-
-    @property
-    def colour(self) -> str:
-        return COLOURS.get(self.model, OTHER_COLOUR)
-
-    @property
-    def dash(self) -> tuple[int, ...]:
-        return DASHES.get(self.model, ())
 
 
 def series(group: Group) -> list[Series]:
@@ -79,7 +48,7 @@ def _series(model: str, curves: list[Curve]) -> Series:
         np.array([along[:count] for along in some], dtype=float).mean(0)
         for some in ([curve.steps for curve in curves], [curve.seconds for curve in curves])
     )
-    return Series(model, len(curves), steps, seconds, values.mean(0), values.min(0), values.max(0))
+    return Series(paper.model(model), len(curves), steps, seconds, values.mean(0), values.min(0), values.max(0))
 
 
 def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
@@ -87,7 +56,7 @@ def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
 
     A training that has just begun, when others are far, has no say in it.
     """
-    one = paper.EXPERIMENTS[group.experiment]
+    one = group.experiment
     finite = [s.mean[np.isfinite(s.mean)] for s in shown]
     known = [values for values in finite if len(values) and len(values) >= max(map(len, finite)) / 20]
     if not known:
@@ -109,9 +78,9 @@ def held_out(group: Group) -> str:
 
 def figure_title(group: Group) -> str:
     """The experiment, its data and the variant."""
-    one = paper.EXPERIMENTS[group.experiment]
-    data = group.records[0].config.task.data_title
-    return f"{one.title}: {data} ({group.variant})" if data and not one.in_parts else group.title
+    one = group.experiment
+    data = group.data_title
+    return f"{one.title}: {data} ({group.variant})" if data and not one.parts else group.title
 
 
 def with_gates(group: Group) -> dict[str, Record]:
@@ -137,13 +106,13 @@ def losses_for_page(group: Group) -> dict[str, Any]:
         "title": figure_title(group),
         "loss": held_out(group),
         "baseline": _number(group.baseline),
-        "log": paper.EXPERIMENTS[group.experiment].log_loss,
+        "log": group.experiment.log_loss,
         "limits": [_number(value) for value in limits(group, shown)],
         "series": [
             {
-                "name": s.title,
-                "colour": s.colour,
-                "dash": " ".join(map(str, s.dash)),
+                "name": s.model.title,
+                "colour": s.model.color,
+                "dash": " ".join(map(str, s.model.dashes)),
                 "runs": s.runs,
                 "steps": _numbers(s.steps),
                 "minutes": _numbers(s.seconds / 60),
@@ -169,7 +138,7 @@ def gates_for_page(group: Group) -> dict[str, Any] | None:
         "series": [
             {
                 "name": paper.title(model),
-                "colour": COLOURS.get(model, OTHER_COLOUR),
+                "colour": paper.model(model).color,
                 "share": [_number(value) for value in figure["gate_share"]],
             }
             for model, figure in figures.items()

@@ -13,9 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 from goru.lab import durable, paper
+from goru.lab.paper.definition import Drawing
+from goru.lab.paper.outcomes import Group
 from goru.lab.report import curves
-from goru.lab.report.curves import COLOURS, OTHER_COLOUR
-from goru.lab.report.records import Group
 
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "goru",
@@ -72,20 +72,28 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
     shown = curves.series(group)
     for s in shown:
         x = s.seconds / 60 if along == "seconds" else s.steps
-        dashes = {"dashes": s.dash} if s.dash else {}
-        axes.plot(x, s.mean, color=s.colour, label=s.title, linewidth=1.6, **dashes)
+        dashes = {"dashes": s.model.dashes} if s.model.dashes else {}
+        axes.plot(x, s.mean, color=s.model.color, label=s.model.title, linewidth=1.6, **dashes)
         if s.runs > 1:
-            axes.fill_between(x, s.low, s.high, color=s.colour, alpha=0.18, linewidth=0)
+            axes.fill_between(x, s.low, s.high, color=s.model.color, alpha=0.18, linewidth=0)
     low, high = curves.limits(group, shown)
     if low <= group.baseline <= high:
         axes.axhline(group.baseline, color="#333333", linestyle=":", linewidth=1.2, label="baseline")
-    log = paper.EXPERIMENTS[group.experiment].log_loss
+    log = group.experiment.log_loss
     if log:
         axes.set_yscale("log")
     axes.set_ylim(low, high)
     axes.set_xlim(left=0)
     axes.set_xlabel("iterations" if along == "steps" else "minutes of training")
     axes.set_ylabel(curves.held_out(group) + (" (log scale)" if log else ""))
+
+
+def own(group: Group, drawing: Drawing) -> Figure:
+    """A figure of an experiment's own."""
+    with mpl.rc_context(_STYLE):
+        canvas = Canvas(figsize=drawing.size)
+        drawing.draw(canvas, group)
+        return _finish(f"{group.name}-{drawing.name}", drawing.title, canvas)
 
 
 def overview(groups: list[Group]) -> Figure:
@@ -95,7 +103,7 @@ def overview(groups: list[Group]) -> Figure:
         entries: dict[str, Any] = {}
         for axes, group in zip(np.atleast_1d(canvas.subplots(1, len(groups))), groups, strict=True):
             _draw_losses(axes, group)
-            axes.set_title(paper.EXPERIMENTS[group.experiment].title, fontsize=10, loc="left")
+            axes.set_title(group.experiment.title, fontsize=10, loc="left")
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         canvas.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
         return _finish("overview", "Held-out loss on the synthetic tasks", canvas)
@@ -121,13 +129,13 @@ def spectra(group: Group) -> Figure | None:
     with mpl.rc_context(_STYLE):
         canvas = Canvas(figsize=(8.0, 6.6))
         rows = canvas.subplots(3, 1, sharex=True)
-        for axes, (title, values, colours, bottom, top) in zip(rows, panels, strict=True):
+        for axes, (title, values, colors, bottom, top) in zip(rows, panels, strict=True):
             axes.grid(False)
             image = axes.imshow(
                 values.T,
                 origin="lower",
                 aspect="auto",
-                cmap=colours,
+                cmap=colors,
                 vmin=bottom,
                 vmax=top,
                 extent=(0, seconds, 0, kilohertz),
@@ -157,7 +165,7 @@ def gates(group: Group) -> Figure | None:
         for axes, (model, record) in zip(panels, shown.items(), strict=False):
             assert record.figure is not None
             share = record.figure["gate_share"]
-            axes.bar(range(len(share)), share, width=1.0, color=COLOURS.get(model, OTHER_COLOUR), linewidth=0)
+            axes.bar(range(len(share)), share, width=1.0, color=paper.model(model).color, linewidth=0)
             axes.set_ylim(0, 1)
             axes.set_ylabel(paper.title(model).replace(" (", "\n("), rotation=0, ha="right", va="center")
             axes.grid(False, axis="x")
@@ -173,4 +181,4 @@ def gates(group: Group) -> Figure | None:
         bottom.set_xlabel("time step")
         threshold = record.figure["gate_threshold"]
         panels[0].set_title(f"share of update-gate units above {threshold}", fontsize=10, loc="left")
-        return _finish(f"{group.name}-gates", f"Update gates on the {group.experiment} task", canvas)
+        return _finish(f"{group.name}-gates", f"Update gates on the {group.experiment.name} task", canvas)

@@ -1,55 +1,37 @@
-"""The page: one file that holds its figures, its style and its script, and asks nothing of the network."""
+"""The page: one file that holds its figures, its style and its script, and fetches nothing."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from importlib import resources
 
 import jinja2
 
 from goru.lab import paper
+from goru.lab.paper.columns import Table
 from goru.lab.report import claims, costs
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
 from goru.lab.report.sections import Section
-from goru.lab.report.tables import Cell, Table
 
 MARKS = {claims.REPRODUCED: "✓", claims.PARTLY: "◐", claims.NOT_REPRODUCED: "✗", claims.OPEN: "…"}
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A claim with its verdicts: on the paper's setting first, then on the others."""
-
-    claim: paper.Claim
-    main: Verdict
-    others: list[Verdict]
-
-
-def judged(verdicts: list[Verdict]) -> list[Judged]:
-    """The claims in the paper's order."""
-    found = []
-    for claim in paper.CLAIMS.values():
-        own = [verdict for verdict in verdicts if verdict.claim.name == claim.name]
-        if own:
-            found.append(Judged(claim, own[0], own[1:]))
-    return found
-
-
-def render(sections: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str]) -> str:
+def render(
+    sections: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str], notices: list[str]
+) -> str:
     """The page as HTML. Everything that runs have written goes through the template's escaping."""
     files = resources.files("goru.lab.report")
     style, script = (files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["image"] = _image
-    environment.filters["tone"] = lambda cell: cell.tone if isinstance(cell, Cell) else ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     only_small = all(variant.group.kind == "quick" for section in sections for variant in section.variants)
-    claimed = judged(verdicts)
+    claimed = claims.by_claim(verdicts)
     counted = [one for one in claimed if one.main.variant or not only_small]
     records = [record for section in sections for variant in section.variants for record in variant.group.records]
+    run = {section.experiment.name for section in sections}
     return environment.from_string(files.joinpath("page.html.j2").read_text(encoding="utf-8")).render(
         # The script is named by its hash: nothing that finds its way into the page can run, nothing can be fetched.
         policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
@@ -66,11 +48,12 @@ def render(sections: list[Section], verdicts: list[Verdict], cost: Table | None,
         finished=sum(record.finished for record in records),
         runs=len(records),
         only_small=only_small,
-        not_run=[one for name, one in paper.EXPERIMENTS.items() if name not in {s.experiment.name for s in sections}],
+        not_run=[one for name, one in paper.EXPERIMENTS.items() if one.paper and name not in run],
         cost=cost,
-        cost_rules=(costs.__doc__ or "").partition("\n\n")[2],
-        rules=(claims.__doc__ or "").partition("\n\n")[2],
+        cost_rules=costs.HOW_COUNTED,
+        rules=claims.HOW_JUDGED,
         problems=problems,
+        notices=notices,
     )
 
 

@@ -1,8 +1,8 @@
 """The record of a reproduction: a folder of runs like any other, small enough to be committed.
 
-It has no checkpoints and no locks; of the training losses some are kept, of the evaluations all, so that every
-table, figure and verdict is what it was. Where the runs were made is told without names of hosts and folders.
-Beside the runs stand a README and an overview figure, made from the record alone.
+It has no checkpoints and no locks. It has some of the training losses and all evaluations, so that every table, figure
+and verdict stays the same. It describes the machines without names of hosts and folders. A README and an overview
+figure, made from the record alone, are beside the runs.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from typing import Any
 
 from goru.lab import durable
 from goru.lab.errors import LabError
-from goru.lab.report import curves, summary
-from goru.lab.report.records import Record, load, read
+from goru.lab.paper.outcomes import Record
+from goru.lab.report import curves
+from goru.lab.report.reading import load, read
+from goru.lab.report.readme import beside_runs, in_readme
 from goru.lab.training import manifest
 from goru.lab.training.config import as_on
 
 TRAINING_LINES = 40
-"""Lines with a training loss that are kept of a run."""
+"""Lines with a training loss that a recorded run has."""
 _ENVIRONMENT = ("versions", "processor", "cores", "threads", "engine", "cpu_capability")
-"""What is kept of where a run was made."""
+"""What is recorded of the machine of a run."""
+_ATTEMPT = ("start_time", "from_step", "versions", "backend", "isa")
+"""What is recorded of each of its attempts."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
     groups, problems = load(source)
     chosen = [(group, record) for group in groups if not group.kind for record in group.records]
     if not chosen:
-        raise LabError(f"there are no full-size runs to record in {source}; start some: goru reproduce")
+        why = f" ({problems[0]})" if problems else ""
+        raise LabError(f"there are no full-size runs to record in {source}{why}; start some: goru reproduce")
     written = kept = 0
     try:
         if source.resolve() != out.resolve():
@@ -55,13 +60,26 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
                 else:
                     _write_run(record, source, out, with_spectrum=record.path in drawn)
                     written += 1
-        for name, content in summary.files(out).items():
+        for group in load(out)[0]:
+            for record in group.records:
+                _seal(record)
+        for name, content in beside_runs(out).items():
             durable.replace(out / name, content)
         if readme is not None:
-            durable.replace(readme, summary.in_readme(readme, out).encode())
+            durable.replace(readme, in_readme(readme, out).encode())
     except OSError as error:
         raise LabError(f"cannot write the record ({error.filename or out}): {error.strerror or error}.") from None
     return Recorded(written, kept, problems)
+
+
+def _since(record: Record) -> manifest.Since:
+    return "run" if record.checked_since == "run" else "record"
+
+
+def _seal(record: Record) -> None:
+    """Give a finished run of the record, which has none, checksums; they say that they were made later."""
+    if record.finished and record.checked_since == "never":
+        durable.replace(record.path / manifest.NAME, manifest.encode(manifest.contents(record.path), _since(record)))
 
 
 def _is_better(directory: Path, record: Record) -> bool:
@@ -86,14 +104,12 @@ def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> 
         "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in thin(record.metrics)),
         "figure.json": json.dumps(figure, separators=(",", ":")) + "\n" if figure else None,
         "failure.json": _json({"message": message}) if record.state == "failed" else None,
+        manifest.NAME: None,
         "result.json": _json(record.result) if record.result else None,  # last: with it a run is finished
     }
-    encoded = {name: content.encode() for name, content in files.items() if content is not None}
     if record.result:
-        checked = {name: content for name, content in encoded.items() if name in manifest.FILES}
-        durable.replace(directory / manifest.NAME, manifest.encode(checked))
-    else:
-        (directory / manifest.NAME).unlink(missing_ok=True)
+        checked = {name: content.encode() for name, content in files.items() if content and name in manifest.FILES}
+        files[manifest.NAME] = manifest.encode(checked, _since(record)).decode()
     for name, content in files.items():
         if content is None:
             (directory / name).unlink(missing_ok=True)
@@ -123,7 +139,7 @@ def _thin_figure(figure: dict[str, Any], with_spectrum: bool) -> dict[str, Any]:
 def _without_names(environment: dict[str, Any]) -> dict[str, Any]:
     attempts = environment.get("attempts")
     starts = [
-        {name: attempt[name] for name in ("start_time", "from_step") if name in attempt}
+        {name: attempt[name] for name in _ATTEMPT if name in attempt}
         for attempt in (attempts if isinstance(attempts, list) else [])
         if isinstance(attempt, dict)
     ]

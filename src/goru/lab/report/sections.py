@@ -7,17 +7,18 @@ from functools import cached_property
 from typing import Any
 
 from goru.lab import paper
-from goru.lab.engines.display import duration
-from goru.lab.paper.experiment import Experiment
-from goru.lab.report import comparisons, curves, figures, synthetic
+from goru.lab.durations import duration
+from goru.lab.paper import columns
+from goru.lab.paper.columns import Cell, Table
+from goru.lab.paper.definition import Experiment
+from goru.lab.paper.outcomes import Group, Record
+from goru.lab.report import curves, figures
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
-from goru.lab.report.records import Group, Record, parts_done
-from goru.lab.report.tables import Table
 from goru.lab.training.config import flat
 
-_PATIENCE = 8
-"""Unfinished runs that are told one by one; more are counted."""
+_LISTED = 8
+"""Unfinished runs that are listed one by one; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +32,27 @@ class Variant:
         return self.group.name
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is the paper's setting, without exception."""
+        return self.group.variant == "paper" and not self._differs
+
+    @property
+    def _differs(self) -> dict[str, Any]:
+        found = self.group.experiment.paper
+        return dict(found.differs) if found else {}
+
+    @property
     def title(self) -> str:
         kinds = {"quick": "small version", "generated": "generated data"}
         kind, setting = paper.split_variant(self.group.variant)
-        others = paper.EXPERIMENTS[self.group.experiment].papers
-        plain = "the paper's setting" + (f" but for {', '.join(others)}" if others else "")
+        whose = "the paper's setting" if self.group.experiment.paper else "full size"
+        plain = whose + (f" but for {', '.join(self._differs)}" if self._differs else "")
         own = {"paper": "" if kind else plain}.get(setting, setting)
         return ", ".join(part for part in (kinds.get(kind, ""), own) if part)
 
-    @property
-    def data(self) -> str:
-        return comparisons.data_title(self.group)
-
     @cached_property
     def tables(self) -> list[Table]:
-        compared = comparisons.has_comparison(self.group)
-        return comparisons.tables(self.group) if compared else [synthetic.results(self.group)]
+        return [columns.results(self.group), *(table(self.group) for table in self.group.experiment.more_tables)]
 
     @cached_property
     def curve(self) -> Figure | None:
@@ -58,8 +64,8 @@ class Variant:
 
     @property
     def _has_curves(self) -> bool:
-        """Whether there is a curve to draw: those of different tasks have nothing in common, and one point is none."""
-        return self.group.experiment != "babi" and any(len(record.test.steps) > 1 for record in self.group.records)
+        """Whether there is a curve to draw: one point is none."""
+        return self.group.experiment.curves and any(len(record.test.steps) > 1 for record in self.group.records)
 
     @cached_property
     def gates(self) -> Figure | None:
@@ -69,9 +75,13 @@ class Variant:
     def spectrum(self) -> Figure | None:
         return figures.spectra(self.group)
 
+    @cached_property
+    def own_figures(self) -> list[Figure]:
+        return [figures.own(self.group, drawing) for drawing in self.group.experiment.drawings]
+
     @property
     def figures(self) -> list[Figure]:
-        drawn = (self.curve, self.curve_in_time, self.gates, self.spectrum)
+        drawn = (self.curve, self.curve_in_time, self.gates, self.spectrum, *self.own_figures)
         return [figure for figure in drawn if figure is not None]
 
     def interactive(self) -> dict[str, Any]:
@@ -88,32 +98,32 @@ class Variant:
     @property
     def gaps(self) -> list[str]:
         """What is missing: models that were not run, parts that were not, runs that have not ended."""
-        one, group = paper.EXPERIMENTS[self.group.experiment], self.group
-        told = []
-        wanted = one.quick_models if group.kind == "quick" else tuple(one.models)
+        one, group = self.group.experiment, self.group
+        found = []
+        wanted = one.version("quick" if group.kind == "quick" else "").models
         absent = [paper.title(model) for model in wanted if model not in group.models]
         if absent:
-            told.append(f"Not run: {', '.join(absent)}.")
-        if one.in_parts and not group.kind:
-            parts = {m: parts_done(records) for m, records in group.models.items()}
-            if min(parts.values()) < len(one.variants):
-                counts = ", ".join(f"{paper.title(m)} {count}" for m, count in parts.items())
-                told.append(f"Of {len(one.variants)} {one.part_word} finished: {counts}.")
+            found.append(f"Not run: {', '.join(absent)}.")
+        if one.parts and not group.kind:
+            parts = {model: group.parts_done(model) for model in group.models}
+            if min(parts.values()) < one.part_count:
+                counts = ", ".join(f"{paper.title(model)} {count}" for model, count in parts.items())
+                found.append(f"Of {one.part_count} {one.parts} finished: {counts}.")
         unfinished = [record for record in group.records if not record.finished]
-        for record in unfinished[:_PATIENCE]:
+        for record in unfinished[:_LISTED]:
             why = f": {record.message}" if record.message else ""
-            told.append(f"Not finished: {_run_name(record)}, {record.progress}{why}.")
-        if len(unfinished) > _PATIENCE:
-            told.append(f"And {len(unfinished) - _PATIENCE} more that are not finished.")
-        return told
+            found.append(f"Not finished: {_run_name(record)}, {record.progress}{why}.")
+        if len(unfinished) > _LISTED:
+            found.append(f"And {len(unfinished) - _LISTED} more that are not finished.")
+        return found
 
     @property
     def settings(self) -> list[tuple[str, str, bool]]:
         """The settings that all models share, and whether each differs from the paper's."""
-        one = paper.EXPERIMENTS[self.group.experiment]
-        base = flat(one.settings) | one.papers
+        one = self.group.experiment
+        base = flat(one.base) | self._differs
         apart = {"experiment", "variant", "model", "seed"}
-        apart |= {path for changes in one.variants.values() for path in changes} if one.in_parts else set()
+        apart |= {path for changes in one.variants.values() for path in changes} if one.parts else set()
         return [
             (path, str(value), value != base.get(path))
             for path, value in flat(self.group.records[0].config).items()
@@ -123,7 +133,7 @@ class Variant:
     @property
     def layers(self) -> list[tuple[str, str]]:
         """The recurrent layer of every model in words."""
-        told = []
+        layers = []
         for model, records in self.group.models.items():
             layer = records[0].config.layer
             words = [f"{layer.hidden_size} units"]
@@ -134,8 +144,8 @@ class Variant:
                 words += ["complex" if layer.complex else "real"]
             words += [f"without {gate} gate" for gate in ("reset", "update") if not getattr(layer, f"{gate}_gate")]
             words += [f"start: {layer.init}"]
-            told.append((paper.title(model), ", ".join(words)))
-        return told
+            layers.append((paper.title(model), ", ".join(words)))
+        return layers
 
     @property
     def machines(self) -> list[str]:
@@ -152,16 +162,24 @@ class Section:
 
     @cached_property
     def side_by_side(self) -> Table | None:
-        if self.experiment.in_parts or any(comparisons.has_comparison(v.group) for v in self.variants):
+        """The settings beside each other: a model a row, its final loss over the baseline."""
+        groups = [variant.group for variant in self.variants if not variant.group.kind]
+        if self.experiment.parts or not self.experiment.measure.of_baseline or len(groups) < 2:
             return None
-        return synthetic.side_by_side([v.group for v in self.variants if not v.group.kind])
+        models = list(dict.fromkeys(model for group in groups for model in group.models))
+        rows = tuple(
+            columns.row(paper.title(model), *(_loss_share(group, model) for group in groups)) for model in models
+        )
+        title = f"{self.experiment.title}: settings side by side, final test loss over the baseline"
+        headings = ("model", *(group.variant for group in groups))
+        return Table(f"{self.experiment.name}-variants", title, "", headings, rows)
 
     @property
     def gaps(self) -> list[str]:
         """The settings of the paper that were not run at all, where others were."""
         full = [variant.group for variant in self.variants if not variant.group.kind]
         absent = [name for name in self.experiment.variants if name not in {group.variant for group in full}]
-        missing = full and absent and not self.experiment.in_parts
+        missing = full and absent and not self.experiment.parts
         return [f"Settings not run: {', '.join(absent)}."] if missing else []
 
     @property
@@ -178,11 +196,19 @@ def make(groups: list[Group], verdicts: list[Verdict]) -> list[Section]:
     """The sections in the paper's order."""
     by_experiment: dict[str, list[Variant]] = {}
     for group in groups:
-        by_experiment.setdefault(group.experiment, []).append(Variant(group))
+        by_experiment.setdefault(group.experiment.name, []).append(Variant(group))
     return [
-        Section(paper.EXPERIMENTS[name], variants, [v for v in verdicts if v.claim.experiment == name and v.variant])
+        Section(paper.experiment(name), variants, [v for v in verdicts if v.experiment.name == name and v.variant])
         for name, variants in by_experiment.items()
     ]
+
+
+def _loss_share(group: Group, model: str) -> Cell:
+    if model not in group.models:
+        return Cell("")
+    records, found = group.shown(model), group.scores(model, "test_loss")
+    text = f"{found.mean / group.baseline:.1%}" if found else ""
+    return Cell(text) if records[0].finished else Cell(f"{text} ({records[0].step} of {records[0].last_step})", "open")
 
 
 def machine(record: Record) -> str:
@@ -193,11 +219,18 @@ def machine(record: Record) -> str:
     return (
         f"{e.get('processor', 'unknown processor')}, {e.get('cores', '?')} cores, "
         f"{e.get('threads', '?')} thread a run, "
-        f"torch {versions.get('torch', '?')}, goru {versions.get('goru', '?')}"
+        f"torch {versions.get('torch', '?')}, goru {versions.get('goru', '?')}{_kernels(e.get('attempts'))}"
     )
+
+
+def _kernels(attempts: Any) -> str:
+    """The backend and instruction set of each attempt; where they changed, the last bits depend on when."""
+    known = [a for a in attempts if isinstance(a, dict) and "backend" in a] if isinstance(attempts, list) else []
+    used = dict.fromkeys(f"{a['backend']} ({a.get('isa', '?')})" for a in known)
+    return f", kernels: {', then '.join(used)}" if used else ""
 
 
 def _run_name(record: Record) -> str:
     c = record.config
-    part = f", {c.variant}" if paper.EXPERIMENTS[c.experiment].in_parts else ""
+    part = f", {c.variant}" if paper.experiment(c.experiment).parts else ""
     return f"{paper.title(c.model)}{part}, seed {c.seed}"

@@ -11,38 +11,10 @@ if TYPE_CHECKING:
     from goru.lab.problems.babi import BabiProblem
 
 TASKS = 20
-TASK_TITLES = (
-    "single supporting fact",
-    "two supporting facts",
-    "three supporting facts",
-    "two argument relations",
-    "three argument relations",
-    "yes/no questions",
-    "counting",
-    "lists and sets",
-    "simple negation",
-    "indefinite knowledge",
-    "basic coreference",
-    "conjunction",
-    "compound coreference",
-    "time reasoning",
-    "basic deduction",
-    "basic induction",
-    "positional reasoning",
-    "size reasoning",
-    "path finding",
-    "agents' motivations",
-)
 GENERATED_TASKS = (1, 5, 6, 17)
 """The tasks that the small world of this project can write."""
 QUESTIONS = 1000
 """In each of a task's two files."""
-TIME_STEPS = (
-    *(46.3, 130.1, 434.5, 24.0, 185.2, 58.7, 83.8, 82.8, 50.9, 56.1),
-    *(51.5, 59.7, 58.5, 76.9, 51.0, 47.0, 33.8, 70.9, 52.0, 44.2),
-)
-"""Time steps of a training batch of each task (story, question, one step of the third network), padding included;
-means over an epoch."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +42,7 @@ class Babi(Task):
 
     @property
     def data_title(self) -> str:
-        source = "bAbI" if self.data == "files" else "generated small world"
-        return f"{source}, task {self.number} ({TASK_TITLES[self.number - 1]})"
+        return "bAbI" if self.data == "files" else "generated small world"
 
     def problem(self, seed: int, batch_size: int) -> BabiProblem:
         from goru.lab.problems.babi import BabiProblem, load

@@ -36,9 +36,7 @@ class ShortestPath(Task):
 
     @property
     def data_title(self) -> str:
-        if self.data == "files":
-            return f"graphs of Li et al., fold {self.fold}"
-        return f"generated graphs, fold {self.fold}"
+        return "graphs of Li et al." if self.data == "files" else "generated graphs"
 
     def problem(self, seed: int, batch_size: int) -> ShortestPathProblem:
         from goru.lab.problems.shortest_path import ShortestPathProblem, load

@@ -14,11 +14,10 @@ import tyro
 
 from goru.lab.cells import CELLS, LayerConfig
 from goru.lab.errors import LabError, nearest
-from goru.lab.tasks import TASKS
 from goru.lab.tasks.task import Task
 from goru.lab.untrusted import parse_json
 
-LATER_FIELDS = {"optimizer.schedule": "constant"}
+LATER_FIELDS = {"optimizer.schedule": "constant", "layer.memory": None}
 """Fields that are missing in the files of older runs, and the value that describes what those runs did."""
 
 
@@ -36,11 +35,11 @@ class OptimizerConfig:
     """The learning rate stays as it is, or falls in a straight line to zero at the last planned step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One training run, completely described."""
 
-    experiment: Annotated[str, tyro.conf.Suppress] = "copying"
+    experiment: Annotated[str, tyro.conf.Suppress]
     """Which experiment (`goru ls`)."""
     variant: str = "paper"
     """Name of this setting of the experiment: a folder of the run directory."""
@@ -66,7 +65,7 @@ class RunConfig:
     """Evaluations without a better validation score before stopping (0: never stop early)."""
     layer: LayerConfig = field(default_factory=LayerConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    task: Task = field(default_factory=lambda: TASKS["copying"]())
+    task: Task
 
     def __post_init__(self) -> None:
         plain_name("variant", self.variant)
@@ -105,16 +104,20 @@ class RunConfig:
 def from_json(text: str | bytes, source: str) -> RunConfig:
     """The configuration written by `to_json`; a wrong field is an error that names `source`.
 
-    >>> from_json(RunConfig(seed=3).to_json(), "here") == RunConfig(seed=3)
+    >>> from goru.lab.paper import experiment
+    >>> config = experiment("copying").config("goru", seed=3)
+    >>> from_json(config.to_json(), "here") == config
     True
     """
     data = parse_json(text, source)
     if not isinstance(data, dict):
         raise LabError(f"{source} should hold one JSON object, got {type(data).__name__}")
-    experiment = data.get("experiment")
-    if experiment not in TASKS:
-        raise LabError(f"{source}: {nearest('experiment', str(experiment), TASKS)}")
-    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": TASKS[experiment]}
+    from goru.lab.paper import EXPERIMENTS  # which are made of configurations
+
+    experiment = str(data.get("experiment"))
+    if experiment not in EXPERIMENTS:
+        raise LabError(f"{source}: {nearest('experiment', experiment, EXPERIMENTS)}")
+    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": type(EXPERIMENTS[experiment].base.task)}
     for name, kind in nested.items():
         data[name] = _build(kind, data.get(name, {}), f"{source}: {name}")
     return _build(RunConfig, data, source)
@@ -178,8 +181,8 @@ def _describe(hint: Any) -> str:
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     """Every field by its dotted path.
 
-    >>> flat(RunConfig())["optimizer.lr"]
-    0.001
+    >>> flat(LayerConfig(hidden_size=100))["hidden_size"]
+    100
     """
     fields: dict[str, Any] = {}
     for f in dataclasses.fields(config):
@@ -243,7 +246,9 @@ def override(config: Any, changes: dict[str, Any]) -> Any:
 def variant_name(config: RunConfig, base: RunConfig) -> str:
     """A name for what `config` changes in `base`, so that another setting gets another directory.
 
-    >>> variant_name(override(RunConfig(), {"optimizer.lr": 0.01, "task.placement": "random"}), RunConfig())
+    >>> from goru.lab.paper import experiment
+    >>> base = experiment("copying").config("goru")
+    >>> variant_name(override(base, {"optimizer.lr": 0.01, "task.placement": "random"}), base)
     'lr0.01+random-placement'
     """
     before, after = flat(base), flat(config)

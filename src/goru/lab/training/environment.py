@@ -11,24 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from goru.kernels import library
-from goru.kernels.dispatch import choose
-from goru.lab.cells import CELLS
+from goru.kernels.backends import torch_level
 from goru.lab.errors import LabError
-from goru.lab.training.config import RunConfig
 from goru.lab.training.run_directory import RunDirectory, read_json
+from goru.layers.recurrent import RecurrentLayer
 
 OTHER_KERNELS = "GORU_OTHER_KERNELS"
 """Set: runs that another backend or instruction set began may be continued."""
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
-def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
+def describe(run: RunDirectory, network: nn.Module, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
     """The content of environment.json: this attempt, with its software and kernels, and the earlier ones."""
     earlier = _earlier_attempts(run)
     versions = {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
-    used = kernels(run.config)
+    used = kernels(network)
     if step:
         _check_kernels(run, earlier, used)
     this: dict[str, Any] = {
@@ -56,18 +55,15 @@ def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> d
     }
 
 
-def kernels(config: RunConfig) -> dict[str, str]:
-    """The backend of the recurrent layer and its instruction set: the last bits of a result depend on them."""
-    if "backend" not in CELLS[config.layer.cell].reads:
-        return {"backend": "torch", "isa": torch.backends.cpu.get_cpu_capability()}
-    wanted = None if config.layer.backend == "auto" else config.layer.backend
+def kernels(network: nn.Module) -> dict[str, str]:
+    """The backend of the recurrent layers and its instruction set: the last bits of a result depend on them."""
+    device = next(network.parameters()).device
     try:
-        chosen = choose(wanted, torch.device(config.device), torch.get_default_dtype()).backend
+        used = {module.implementation() for module in network.modules() if isinstance(module, RecurrentLayer)}
     except (ValueError, RuntimeError) as error:
         raise LabError(f"{str(error).rstrip('.')}.") from None
-    if chosen != "native":
-        return {"backend": chosen, "isa": torch.backends.cpu.get_cpu_capability()}
-    return {"backend": chosen, "isa": os.environ.get("GORU_ISA") or list(library.levels(library.get()))[-1]}
+    used = sorted(used) or [("torch", torch_level(device))]
+    return {name: ", ".join(values) for name, values in zip(("backend", "isa"), zip(*used, strict=True), strict=True)}
 
 
 def _check_kernels(run: RunDirectory, earlier: list[Any], used: dict[str, str]) -> None:

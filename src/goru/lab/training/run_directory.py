@@ -70,8 +70,11 @@ class RunDirectory:
     # Reading what an earlier attempt left
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the run is finished."""
-        return read_json(self.path / "result.json")
+        """The result, if the run is finished; LabError where a file of a finished run has changed."""
+        result = read_json(self.path / "result.json")
+        if result is not None:
+            manifest.verify(self.path)
+        return result
 
     def load_checkpoint(self) -> Checkpoint | None:
         """Tensors and position of the last checkpoint; None when there is none yet.
@@ -152,10 +155,8 @@ class RunDirectory:
         content = _encode(result)
         with self._writing():
             os.fsync(self._metrics)
-            found = {
-                name: untrusted.read_bytes(self.path / name) for name in manifest.FILES if (self.path / name).exists()
-            }
-            durable.replace(self.path / manifest.NAME, manifest.encode(found | {"result.json": content}))
+            found = manifest.contents(self.path) | {"result.json": content}
+            durable.replace(self.path / manifest.NAME, manifest.encode(found))
             durable.replace(self.path / "result.json", content)
 
     def note_failure(self, message: str) -> None:

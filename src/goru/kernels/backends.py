@@ -1,0 +1,210 @@
+"""Which implementation runs: argument > `use_backend` > GORU_BACKEND > automatic.
+
+reference   the equations in plain torch, differentiated by autograd, also twice
+manual      hand-derived backward pass in torch: any device, no compiler
+native      C++ kernels: CPU, float32 and float64
+triton      GORU on NVIDIA devices, float32 and bfloat16
+auto        the first of triton, native and manual that can run
+
+A backend is an object of `Backend` with a kernel for each recurrence that it implements. `register` adds one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..rotations import Mesh
+
+Gradients = tuple[Tensor | None, ...]
+
+
+def _never(mesh: Mesh) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Equations:
+    """A recurrence in plain torch operations, which autograd differentiates: run(inputs, options) -> results."""
+
+    run: Callable[[Any, Any], tuple[Tensor, ...]]
+    rotates: Callable[[Mesh], bool] = _never
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A recurrence with a backward pass of its own. What `inputs`, `options` and the results are is said by the
+    recurrence (recurrence.py).
+
+    forward(inputs, options, save) -> (*results, saved): `saved` is for the backward pass, empty without `save`.
+    backward(inputs, options, output, saved, grads, needs_x) -> the gradient of each input that can have one; None for
+        an input that is None, and for the first input unless `needs_x`.
+    saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone; its dtype is that of the
+        last result.
+    rotates(mesh) -> whether it prefers the angles of a mesh to its matrix.
+    stepper(options) -> an object whose step(x, state, parameters) takes single steps without gradients, or None.
+    """
+
+    forward: Callable[[Any, Any, bool], tuple[Tensor, ...]]
+    backward: Callable[[Any, Any, Tensor, Tensor, tuple[Tensor, ...], bool], Gradients]
+    saved: Callable[[Any, Any], tuple[Any, ...]]
+    rotates: Callable[[Mesh], bool] = _never
+    stepper: Callable[[Any], Any] | None = None
+
+
+@dataclass
+class Backend:
+    """A way to run recurrences: where it can run, and its kernel for each recurrence, by name."""
+
+    name: str
+    merit: str  # why to prefer it where it can run, in a clause; "" where no more is to say than why others cannot
+    automatic: bool = True  # whether "auto" may take it
+    largest_hidden: int | None = None  # the most hidden units that it can take, None for any number
+    kernels: dict[str, Kernel | Equations] = field(default_factory=dict)
+
+    def obstacle(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Why it cannot take a layer on this device and with this dtype, in a clause; None if it can."""
+        return None
+
+    def missing(self) -> str | None:
+        """Why it cannot run at all although this machine is made for it, in a clause; None if nothing is amiss."""
+        return None
+
+    def level(self, device: torch.device) -> str:
+        """What the code is made for, on this device: the last bits of a result depend on it."""
+        return torch_level(device)
+
+    def obstacle_to(
+        self, recurrence: str | None, device: torch.device, dtype: torch.dtype, hidden: int | None
+    ) -> str | None:
+        if recurrence is not None and recurrence not in self.kernels:
+            return f"the {self.name} backend does not implement {recurrence}"
+        if hidden is not None and self.largest_hidden is not None and hidden > self.largest_hidden:
+            return f"the {self.name} kernels take up to {self.largest_hidden} hidden units, the layer has {hidden}"
+        return self.obstacle(device, dtype)
+
+
+def torch_level(device: torch.device) -> str:
+    """The instruction set of torch's own operations on a CPU; the model of another device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+
+
+REFERENCE = Backend("reference", "the plain equations", automatic=False)
+MANUAL = Backend("manual", "")
+BACKENDS: dict[str, Backend] = {"reference": REFERENCE, "manual": MANUAL}  # "auto" prefers the last one that can run
+
+_in_context: ContextVar[str | None] = ContextVar("goru_backend", default=None)
+
+
+def register(backend: Backend) -> Backend:
+    """Make a backend known by its name; `auto` prefers it to those before."""
+    if backend.name in (*BACKENDS, "auto"):
+        raise ValueError(f"a backend needs a name of its own, got {backend.name!r}, which exists")
+    BACKENDS[backend.name] = backend
+    return backend
+
+
+def kernel(backend: str, recurrence: str) -> Kernel | Equations:
+    found = BACKENDS[backend].kernels.get(recurrence) if backend in BACKENDS else None
+    if found is None:
+        raise RuntimeError(f"there is no backend {backend!r} with the recurrence {recurrence!r}; use another backend")
+    return found
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A backend and, in a sentence, why it was chosen."""
+
+    backend: str
+    reason: str
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Run layers inside the `with` block on one implementation; a layer's own `backend=` still comes first.
+
+    A graph made by torch.compile or torch.export keeps the implementation that was chosen when it was traced.
+
+    >>> import goru, torch
+    >>> with goru.use_backend("reference"):
+    ...     output, h_n = goru.GORU(3, 4)(torch.ones(5, 2, 3))
+    """
+    token = _in_context.set(check_name(name, "use_backend"))
+    try:
+        yield
+    finally:
+        _in_context.reset(token)
+
+
+def check_name(name: str, where: str) -> str:
+    if name not in BACKENDS and name != "auto":
+        names = ", ".join(map(repr, (*BACKENDS, "auto")))
+        raise ValueError(f"{where} must be one of {names}, got {name!r}")
+    return name
+
+
+def choose(
+    argument: str | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    recurrence: str | None = None,
+    hidden: int | None = None,
+) -> Choice:
+    """The backend for a layer whose constructor was given `argument`, on this device, with this dtype and size."""
+    if argument is None:
+        wanted, source = preference()
+    else:
+        wanted, source = check_name(argument, "backend"), f"backend={argument!r} was given to the layer"
+    if wanted != "auto":
+        obstacle = BACKENDS[wanted].obstacle_to(recurrence, device, dtype, hidden)
+        if obstacle is not None:
+            raise RuntimeError(f"the {wanted} backend cannot run here ({source}): {obstacle}")
+        return Choice(wanted, source)
+    obstacles = []
+    for backend in reversed(BACKENDS.values()):
+        if not backend.automatic:
+            continue
+        obstacle = backend.obstacle_to(recurrence, device, dtype, hidden)
+        if obstacle is None:
+            return Choice(backend.name, f"{source}: {'; '.join(filter(None, [*obstacles, backend.merit]))}")
+        obstacles.append(obstacle)
+    raise RuntimeError(f"no backend can run here ({source}): {'; '.join(obstacles)}")
+
+
+def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile calls the function once, when it traces a graph, and reuses the answer: a compiler can follow
+    neither context variables nor the loading of a library.
+
+    What torch.compiler.assume_constant_result does, without its import of torch._dynamo, which takes seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@constant_when_compiled
+def preference() -> tuple[str, str]:
+    """What the context or the environment requests, and which of them does."""
+    if (context := _in_context.get()) is not None:
+        return context, f"inside use_backend({context!r})"
+    if env := os.environ.get("GORU_BACKEND"):
+        return check_name(env, "the environment variable GORU_BACKEND"), f"GORU_BACKEND={env}"
+    return "auto", "automatic choice"
+
+
+@cache
+def mention_missing() -> None:
+    """Log once in a process, and not as a warning that could become an error, that fast kernels are missing."""
+    for backend in BACKENDS.values():
+        if (reason := backend.missing()) is not None:
+            logging.getLogger("goru").warning(
+                "goru runs in pure torch, slower than its %s kernels: %s", backend.name, reason
+            )

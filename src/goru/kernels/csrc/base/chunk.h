@@ -1,0 +1,64 @@
+// The part of a backward pass that does not depend on the cell: places in the chunk buffer, the inputs in it, and dx.
+//
+// The chunk buffer holds rows (t, b) of several steps in panels: panel p is [row][W values].
+#pragma once
+
+#include "base/rows.h"
+
+namespace {
+
+// Rows of the steps first ... last - 1. In a chunk they follow each other in the order of the steps, without gaps.
+inline int64_t rows_between(const Shape& s, int64_t first, int64_t last) {
+  if (!s.active) return (last - first) * s.batch;
+  int64_t n = 0;
+  for (int64_t step = first; step < last; ++step) n += active_at(s, time_of(s, step));
+  return n;
+}
+
+// x of a row at time t into its panels; with `kOnes` a column of ones comes behind it, which sums up biases.
+template <class T, bool kOnes>
+inline void copy_input(const Shape& s, const T* x, int64_t t, int64_t sorted, T* to, int64_t panel) {
+  const T* from = x + t * s.x_step + row_at(s, sorted) * s.x_row;
+  for (int64_t p = 0; p * W<T> < s.inputs + kOnes; ++p) {
+    const int64_t n = s.inputs - p * W<T>;
+    Vec<T> v = load(from + p * W<T>, n > 0 ? n : 0);
+    if (kOnes && n < W<T>) v[n] = T(1);
+    store(to + p * panel, v);
+  }
+}
+
+// dx at one time: the first K rows of the chunk's panels times the packed weights.
+template <class T>
+struct InputGradient {
+  const Shape& s;
+  const T *gradients, *packed;
+  int64_t panel, K;
+  T* grad_x;
+
+  template <int MR>
+  __attribute__((noinline)) void rows(int64_t t, int64_t first, int64_t place) const {
+    const T* left[MR];
+    T* out[MR];
+    for (int r = 0; r < MR; ++r) {
+      left[r] = gradients + (place + first + r) * W<T>;
+      out[r] = grad_x + (t * s.batch + row_at(s, first + r)) * s.inputs;
+    }
+    const int64_t all = panels<T>(s.inputs);
+    sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, 0, all, [&](int64_t p, auto count, const Vec<T>* acc) {
+      constexpr int NU = decltype(count)::value;
+      for (int r = 0; r < MR; ++r)
+        for (int u = 0; u < NU; ++u)
+          store(out[r] + (p + u) * W<T>, acc[r * NU + u], s.inputs - (p + u) * W<T>);
+    });
+  }
+
+  // For a block of rows, the first n of which have time t; the others get zeros.
+  void block(int64_t t, int64_t block, int64_t n, int64_t place) const {
+    if (!grad_x) return;
+    by_rows(n, [&](int64_t offset, auto count) { rows<decltype(count)::value>(t, block * kRows + offset, place); });
+    for (int64_t j = block * kRows + n; j < (block + 1) * kRows && j < s.batch; ++j)
+      memset(grad_x + (t * s.batch + row_at(s, j)) * s.inputs, 0, s.inputs * sizeof(T));
+  }
+};
+
+}  // namespace

@@ -1,0 +1,20 @@
+// The structure that every recurrence passes from Python. Structures have fields of 8 bytes only; each is mirrored by a
+// class of the same name in kernels/native/structures.py or in the native.py of its cell, and Python compares the sizes
+// when it loads the library (GORU_STRUCTURE in levels.h).
+//
+// Legend: T steps, B batch, I input, H hidden. Steps are counted in the order in which they are taken: step s is time
+// t = s, or T - 1 - s in the reverse direction. `order` lists the rows by falling length and `active` says for each
+// time t how many of them have that step; both are null when all rows are complete.
+#pragma once
+
+#include <stdint.h>
+
+struct Shape {
+  int64_t steps, batch, inputs, hidden;
+  int64_t reset, update, reverse, modrelu;  // switches; without modReLU the candidate is linear
+  int64_t first, last;                      // the steps of this call: first <= s < last
+  int64_t threads;
+  const int64_t* order;
+  const int64_t* active;
+  int64_t x_step, x_row;  // strides of x in elements; its last dimension is dense
+};

@@ -1,0 +1,230 @@
+// The recurrence of a cell with dense weights, backward, and the gradients of its weights.
+//
+// A tile of dL/dh' is finished while it is in registers: the gradients of the sums of the step before follow at once.
+// They stay for a chunk of steps, beside the states and inputs, in the panels that weight_gradient.h reads.
+#pragma once
+
+#include "base/chunk.h"
+#include "base/threads.h"
+#include "base/weight_gradient.h"
+#include "gated/structures.h"
+
+namespace {
+
+template <class T, class Cell>
+int64_t gated_pack_backward_size(int64_t hidden) {
+  return panels<T>(hidden) * Cell::kGates * panels<T>(hidden) * W<T> * W<T>;
+}
+
+// weight_hh with each gate's rows filled up to whole panels, as the gradients are.
+template <class T, class Cell>
+void gated_pack_backward(const T* weight_hh, int64_t H, T* out) {
+  const int64_t Hp = panels<T>(H) * W<T>, panel = Cell::kGates * Hp * W<T>;
+  memset(out, 0, sizeof(T) * gated_pack_backward_size<T, Cell>(H));
+  for (int g = 0; g < Cell::kGates; ++g)
+    pack_columns(weight_hh + g * H * H, H, H, H, out + (Cell::state_block(g) - Cell::kFirstState) * Hp * W<T>, panel);
+}
+
+template <class T, class Cell>
+int64_t gated_pack_input_size(int64_t inputs, int64_t hidden) {
+  return panels<T>(inputs) * Cell::kGates * panels<T>(hidden) * W<T> * W<T>;
+}
+
+// weight_ih for dx.
+template <class T, class Cell>
+void gated_pack_input(const T* weight_ih, int64_t I, int64_t H, T* out) {
+  const int64_t Hp = panels<T>(H) * W<T>, panel = Cell::kGates * Hp * W<T>;
+  memset(out, 0, sizeof(T) * gated_pack_input_size<T, Cell>(I, H));
+  for (int g = 0; g < Cell::kGates; ++g)
+    pack_columns(weight_ih + g * H * I, I, H, I, out + Cell::input_block(g) * Hp * W<T>, panel);
+}
+
+// Panels of the chunk buffer: gradients, states before, inputs with a column of ones (which gives the biases').
+template <class T, class Cell>
+int64_t gated_chunk_panels(int64_t inputs, int64_t hidden) {
+  return (Cell::kSums + 1) * panels<T>(hidden) + panels<T>(inputs + 1);
+}
+
+template <class T, class Cell>
+struct GatedBackwardStep {
+  static constexpr int NG = Cell::kGates, NS = Cell::kSums;
+  const GatedBackward& b;
+  const Shape& s;
+  const int64_t H, HP, panel;  // panel: distance of panels in the chunk buffer
+  const T *grad_output, *x, *h0, *c0, *output, *saved, *packed, *packed_input;
+  T *carry, *carry_cell, *chunk, *states, *inputs, *through, *bias;
+  OuterProduct<T> products[2 * NG];
+  OuterProducts<T> sums;
+
+  explicit GatedBackwardStep(const GatedBackward& b)
+      : b(b), s(b.shape), H(s.hidden), HP(panels<T>(H)), panel(b.rows * W<T>), grad_output((const T*)b.grad_output),
+        x((const T*)b.x), h0((const T*)b.h0), c0((const T*)b.c0), output((const T*)b.output), saved((const T*)b.saved),
+        packed((const T*)b.packed), packed_input((const T*)b.packed_input), carry((T*)b.carry),
+        carry_cell((T*)b.carry_cell), chunk((T*)b.chunk), states(chunk + NS * HP * panel), inputs(states + HP * panel),
+        through((T*)b.through), bias((T*)b.bias_sums) {
+    const int64_t IP = panels<T>(s.inputs + 1), square = HP * HP * W<T> * W<T>, wide = HP * IP * W<T> * W<T>;
+    // The sums, padded: for each gate dW with the ones column (Hp x Ip), and dR (Hp x Hp).
+    int n = 0;
+    for (int g = 0; g < NG; ++g)
+      products[n++] = {gradient(Cell::input_block(g)), inputs, HP, IP, (T*)b.wide + g * wide};
+    for (int g = 0; g < NG; ++g)
+      products[n++] = {gradient(Cell::state_block(g)), states, HP, HP, (T*)b.square + g * square};
+    sums = {products, n, rows_between(s, s.first, s.last), b.rows};
+  }
+
+  const T* gradient(int block) const { return chunk + block * HP * panel; }
+
+  struct Row {
+    const T *before, *cell_before, *after, *save, *grad;
+    T *through, *chunk, *states, *carry;
+  };
+
+  Row row(int64_t t, int64_t sorted, int64_t place) const {
+    const int64_t row = row_at(s, sorted), at = t * s.batch + row;
+    const T *save = saved + at * Cell::kSaved * H, *before = state_before(s, output, h0, t, row, sorted), *cell = nullptr;
+    if constexpr (Cell::kCell) {
+      const bool start = before == h0 + row * H;
+      cell = start ? c0 + row * H : save + (s.reverse ? 1 : -1) * s.batch * Cell::kSaved * H + (Cell::kSaved - 1) * H;
+    }
+    return {before, cell, output + at * H, save, grad_output + t * b.grad_step + row * b.grad_row,
+            Cell::kCell ? carry_cell + row * H : through + sorted * HP * W<T>, chunk + place * W<T>,
+            states + place * W<T>, carry + row * H};
+  }
+
+  // One unit vector of one row: from dL/dh (without grad_output's part) to the gradients of the sums.
+  inline Vec<T> unit(Vec<T> g, int64_t p, const Row& row) const {
+    const int64_t u = p * W<T>, n = H - u;
+    g += load(row.grad + u, n);
+    Vec<T> save[Cell::kSaved] = {}, gradients[NS], direct = {}, cell_before = {}, after = {};
+    const Vec<T> before = load(row.before + u, n);
+    for (int k = 0; k < Cell::kSaved - Cell::kCell; ++k) save[k] = load(row.save + k * H + u, n);
+    if constexpr (Cell::kCell) {
+      direct = load(row.through + u, n), cell_before = load(row.cell_before + u, n), after = load(row.after + u, n);
+    }
+    const Vec<T> db = Cell::backward(g, save, before, cell_before, after, direct, gradients);
+    if constexpr (Cell::kCell) store(row.through + u, direct, n);
+    else store(row.through + u, direct);
+    for (int k = 0; k < NS; ++k) store(row.chunk + (k * HP + p) * panel, gradients[k]);
+    store(row.states + p * panel, before);
+    return db;
+  }
+
+  void add_bias(int64_t block, int64_t p, Vec<T> value) const {
+    if constexpr (!Cell::kOwnBias) return;
+    T* to = bias + (block * HP + p) * W<T>;
+    store(to, load(to) + value);
+  }
+
+  // Rows whose gradient comes from `carry`: the first step of the chunk, and rows that begin here.
+  void enter(int64_t t, int64_t block, int64_t from, int64_t to, int64_t place) const {
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t sorted = block * kRows + i;
+      const Row at = row(t, sorted, place + sorted);
+      for (int64_t p = 0; p < HP; ++p) {
+        const int64_t u = p * W<T>;
+        add_bias(block, p, unit(load(at.carry + u, H - u), p, at));
+      }
+    }
+  }
+
+  // dL/dh' of MR rows, from row `offset` of the block on, whose step s + 1 lies at `from` in the chunk. The first `stay`
+  // of them take step s, at `place`; the gradient of the others (all, behind the chunk's first step) goes to `carry`.
+  template <int MR>
+  __attribute__((noinline)) void step(int64_t t, int64_t block, int64_t offset, int64_t from, int64_t stay,
+                                      int64_t place, int64_t begin, int64_t end) const {
+    const T* left[MR];
+    Row at[MR] = {};
+    for (int r = 0; r < MR; ++r) {
+      const int64_t sorted = block * kRows + offset + r;
+      left[r] = gradient(Cell::kFirstState) + (from + sorted) * W<T>;
+      if (r < stay) at[r] = row(t, sorted, place + sorted);
+      else at[r].carry = carry + row_at(s, sorted) * H;
+      if constexpr (Cell::kThrough) at[r].through = through + sorted * HP * W<T>;
+    }
+    // What the step before reads is fetched while this one multiplies.
+    const int64_t back = (s.reverse ? 1 : -1), u = begin * W<T>, bytes = (end - begin) * kVectorBytes;
+    for (int r = 0; r < MR && r < stay; ++r) {
+      prefetch<false>(at[r].grad + u, back * b.grad_step, bytes);
+      prefetch<false>(at[r].before + u, back * s.batch * H, bytes);
+      for (int64_t k = 0; k < Cell::kSaved; ++k)
+        prefetch<false>(at[r].save + k * H + u, back * s.batch * H * Cell::kSaved, bytes);
+    }
+    const int64_t K = NG * HP * W<T>;
+    sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {
+      constexpr int NU = decltype(count)::value;
+#pragma GCC unroll 1
+      for (int u = 0; u < NU; ++u) {
+        Vec<T> db = {};
+#pragma GCC unroll 1
+        for (int r = 0; r < MR; ++r) {
+          Vec<T> g = acc[r * NU + u];
+          if constexpr (Cell::kThrough) g += load(at[r].through + (p + u) * W<T>);
+          if (r < stay) db += unit(g, p + u, at[r]);
+          else store(at[r].carry + (p + u) * W<T>, g, H - (p + u) * W<T>);
+        }
+        if (stay > 0) add_bias(block, p + u, db);
+      }
+    });
+  }
+
+  void run(int index, int threads) const {
+    const Blocks mine(s, index, threads);
+    const InputGradient<T> dx = {s, chunk, packed_input, panel, NG * HP * W<T>, (T*)b.grad_x};
+    int64_t place = sums.rows, later = 0, later_place = 0;
+    for (int64_t step_number = s.last - 1; step_number >= s.first - 1; --step_number) {
+      const bool inside = step_number >= s.first, newest = step_number == s.last - 1;
+      const int64_t t = inside ? time_of(s, step_number) : 0, active = inside ? active_at(s, t) : 0;
+      place -= active;
+      if (!newest)
+        each_panel<T>(HP, mine, later, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
+          const int64_t stay = rows_of(block, active);
+          step<decltype(count)::value>(t, block, offset, later_place, stay - offset, place, p, end);
+        });
+      if (!inside) break;
+      for (int64_t i = 0; i < mine.count; ++i) {
+        const int64_t block = mine.block(i), n = rows_of(block, active);
+        enter(t, block, newest ? 0 : rows_of(block, later), n, place);
+        for (int64_t j = block * kRows; j < block * kRows + n; ++j)
+          copy_input<T, true>(s, x, t, j, inputs + (place + j) * W<T>, panel);
+        dx.block(t, block, n, place);
+      }
+      later = active, later_place = place;
+    }
+  }
+
+  static void thread(void* context, int index, int count) {
+    FlushDenormals flush;
+    ((const GatedBackwardStep*)context)->run(index, count);
+  }
+};
+
+template <class T, class Cell>
+void gated_backward(const GatedBackward* b) {
+  GatedBackwardStep<T, Cell> step(*b);
+  goru_parallel((int)b->shape.threads, GatedBackwardStep<T, Cell>::thread, &step);
+  goru_parallel((int)b->shape.threads, OuterProducts<T>::thread, &step.sums);
+}
+
+template <class T, class Cell>
+void gated_finish(const GatedFinish* f) {
+  const int64_t I = f->inputs, H = f->hidden, Hp = panels<T>(H) * W<T>, Ip = panels<T>(I + 1) * W<T>;
+  for (int64_t g = 0; g < Cell::kGates; ++g)
+    for (int64_t u = 0; u < H; ++u) {
+      const T *from_x = (const T*)f->wide + (g * Hp + u) * Ip, *from_h = (const T*)f->square + (g * Hp + u) * Hp;
+      const int64_t at = g * H + u;
+      memcpy((T*)f->grad_weight_ih + at * I, from_x, sizeof(T) * I);
+      memcpy((T*)f->grad_weight_hh + at * H, from_h, sizeof(T) * H);
+      if (!f->grad_bias_ih) continue;
+      // The column of ones holds the sum. A cell whose last gate adds its two biases in different places has the
+      // second one's gradient apart.
+      T second = from_x[I];
+      if (Cell::kOwnBias && g == Cell::kGates - 1) {
+        second = T(0);
+        for (int64_t i = 0; i < f->blocks; ++i) second += ((const T*)f->bias_sums)[i * Hp + u];
+      }
+      ((T*)f->grad_bias_ih)[at] = from_x[I];
+      ((T*)f->grad_bias_hh)[at] = second;
+    }
+}
+
+}  // namespace

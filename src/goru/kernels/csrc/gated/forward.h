@@ -1,0 +1,193 @@
+// The recurrence of a cell with dense weights, forward. What is particular to a cell (gru.h, lstm.h) is its `Cell`.
+//
+// A step is a product of the state and one of the input with their weights; everything that follows happens on the
+// accumulators of one tile. The *sums* of a step are what the activations of the cell are applied to. Threads, rows,
+// panels and chunks are as in GORU.
+#pragma once
+
+#include "base/rows.h"
+#include "base/threads.h"
+#include "gated/structures.h"
+
+namespace {
+
+template <class T, class Cell>
+int64_t gated_pack_size(int64_t inputs, int64_t hidden) {
+  return panels<T>(hidden) * Cell::kGates * (hidden + inputs) * W<T>;
+}
+
+// Weights of the forward products in panels: those of the state, then those of the input; in either all gates of a panel
+// lie beside each other, so that one tile has them all and the weights that it reads fit into the first-level cache.
+template <class T, class Cell>
+void gated_pack(const T* weight_ih, const T* weight_hh, int64_t I, int64_t H, T* out) {
+  constexpr int NG = Cell::kGates;
+  T* from_x = out + panels<T>(H) * NG * H * W<T>;
+  for (int g = 0; g < NG; ++g) {
+    pack_units(weight_hh + g * H * H, H, H, out + g * H * W<T>, NG * H * W<T>);
+    pack_units(weight_ih + g * H * I, H, I, from_x + g * I * W<T>, NG * I * W<T>);
+  }
+}
+
+// The biases of the sums, each filled up to whole panels; zeros where there are none.
+template <class T, class Cell>
+void gated_bias(const T* bias_ih, const T* bias_hh, int64_t H, T* out) {
+  const int64_t Hp = panels<T>(H) * W<T>;
+  memset(out, 0, sizeof(T) * Cell::kSums * Hp);
+  if (!bias_ih) return;
+  for (int k = 0; k < Cell::kSums; ++k)
+    for (int64_t u = 0; u < H; ++u) {
+      const int from_x = Cell::input_rows(k), from_h = Cell::state_rows(k);
+      out[k * Hp + u] = (from_x < 0 ? T(0) : bias_ih[from_x * H + u]) + (from_h < 0 ? T(0) : bias_hh[from_h * H + u]);
+    }
+}
+
+template <class T, class Cell>
+struct GatedStep {
+  static constexpr int NS = Cell::kSums, NG = Cell::kGates;
+  const GatedForward& f;
+  const Shape& s;
+  const int64_t H, HP;
+  const T *x, *h0, *bias, *recurrent, *inputs;  // the last two: packed weights
+  T *output, *saved, *cell;
+
+  explicit GatedStep(const GatedForward& f)
+      : f(f), s(f.shape), H(s.hidden), HP(panels<T>(H)), x((const T*)f.x), h0((const T*)f.h0), bias((const T*)f.bias),
+        recurrent((const T*)f.packed), inputs(recurrent ? recurrent + Cell::kGates * HP * H * W<T> : nullptr),
+        output((T*)f.output), saved((T*)f.saved), cell((T*)f.cell) {}
+
+  struct Row {
+    const T* before;
+    T *out, *save, *cell;
+  };
+
+  Row row(int64_t t, int64_t sorted) const {
+    const int64_t row = row_at(s, sorted), at = t * s.batch + row;
+    return {state_before(s, output, h0, t, row, sorted), output + at * H, saved ? saved + at * Cell::kSaved * H : nullptr,
+            cell + (Cell::kCell ? row * H : 0)};
+  }
+
+  const T* input(int64_t t, int64_t sorted) const { return x + t * s.x_step + row_at(s, sorted) * s.x_row; }
+
+  // One unit vector of one row from its sums.
+  inline void unit(Vec<T>* sum, int64_t p, const Row& row) const {
+    const int64_t u = p * W<T>, n = H - u;
+    for (int k = 0; k < NS; ++k) sum[k] += load(bias + (k * HP + p) * W<T>);
+    Vec<T> cell = {}, save[Cell::kSaved];
+    if constexpr (Cell::kCell) cell = load(row.cell + u, n);
+    const Vec<T> h = Cell::forward(sum, Cell::kThrough ? load(row.before + u, n) : Vec<T>{}, cell, save);
+    store(row.out + u, h, n);
+    if constexpr (Cell::kCell) store(row.cell + u, cell, n);
+    if (!row.save) return;
+    for (int k = 0; k < Cell::kSaved; ++k) store(row.save + k * H + u, save[k], n);
+  }
+
+  template <int MR>
+  __attribute__((noinline)) void rows(int64_t t, int64_t first, int64_t begin, int64_t end) const {
+    const T *states[MR], *from_x[MR];
+    Row at[MR];
+    for (int r = 0; r < MR; ++r) {
+      at[r] = row(t, first + r);
+      states[r] = at[r].before;
+      from_x[r] = input(t, first + r);
+    }
+    // What the next step writes is fetched while this one multiplies.
+    const int64_t forth = (s.reverse ? -1 : 1) * s.batch * H;
+    for (int r = 0; r < MR; ++r) {
+      prefetch<true>(at[r].out + begin * W<T>, forth, (end - begin) * kVectorBytes);
+      if (saved)
+        for (int64_t k = 0; k < Cell::kSaved; ++k)
+          prefetch<true>(at[r].save + k * H + begin * W<T>, forth * Cell::kSaved, (end - begin) * kVectorBytes);
+    }
+    int64_t p = begin;
+    if constexpr (MR == 1)  // one row alone needs many sums to keep the processor busy
+      for (; end - p >= 2; p += 2) panel<MR, 2>(states, from_x, at, p);
+    for (; p < end; ++p) panel<MR, 1>(states, from_x, at, p);
+  }
+
+  // The products of MR rows with the weights of all gates of NP panels; acc[part][row][vector], see `of`.
+  template <int MR, int NP>
+  struct Products {
+    static constexpr int kAll = NP * NG, kParts = MR > 2 && kAll * MR > kAccumulators ? 2 : 1, kWide = kAll / kParts;
+    static_assert(kAll % kParts == 0, "the gates of a panel are multiplied in equal parts");
+    Vec<T> acc[kParts][MR * kWide];
+
+    inline void multiply(const T* const* rows, const T* weights, int64_t K, bool add) {
+      for (int part = 0; part < kParts; ++part)
+        tile<T, MR, kWide>(rows, W<T>, weights + part * kWide * K * W<T>, K * W<T>, K, acc[part], add);
+    }
+    Vec<T> of(int row, int vector) const { return acc[vector / kWide][row * kWide + vector % kWide]; }
+  };
+
+  template <int MR, int NP>
+  inline void panel(const T* const* states, const T* const* from_x, const Row* at, int64_t p) const {
+    constexpr bool joined = NS == NG;  // every sum has both parts
+    Products<MR, NP> h, x;
+    h.multiply(states, recurrent + p * NG * H * W<T>, H, false);
+    (joined ? h : x).multiply(from_x, inputs + p * NG * s.inputs * W<T>, s.inputs, joined);
+#pragma GCC unroll 1
+    for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 1
+      for (int u = 0; u < NP; ++u) {
+        Vec<T> sum[NS];
+        for (int k = 0; k < NS; ++k) {
+          const int from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
+          if (joined) sum[k] = h.of(r, u * NG + k);
+          else if (from_h < 0) sum[k] = x.of(r, u * NG + from_input);
+          else if (from_input < 0) sum[k] = h.of(r, u * NG + from_h);
+          else sum[k] = h.of(r, u * NG + from_h) + x.of(r, u * NG + from_input);
+        }
+        unit(sum, p + u, at[r]);
+      }
+  }
+
+  // A whole step of one row from weights as torch has them: packing costs more than it gains for a few rows.
+  void unpacked(int64_t t, int64_t sorted) const {
+    const T *from_x = input(t, sorted), *hh = (const T*)f.weight_hh, *ih = (const T*)f.weight_ih;
+    const Row at = row(t, sorted);
+    for (int64_t p = 0; p < HP; ++p) {
+      const int64_t u = p * W<T>;
+      Vec<T> sum[NS] = {};
+      for (int k = 0; k < NS; ++k) {
+        const int64_t from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
+        if (from_h >= 0) sum[k] = dots(hh + (from_h * H + u) * H, H - u, at.before, H);
+        if (from_input >= 0) sum[k] += dots(ih + (from_input * H + u) * s.inputs, H - u, from_x, s.inputs);
+      }
+      unit(sum, p, at);
+    }
+  }
+
+  void run(int index, int threads) const {
+    const Blocks mine(s, index, threads);
+    for (int64_t step = s.first; step < s.last; ++step) {
+      const int64_t t = time_of(s, step), active = active_at(s, t);
+      if (f.packed)
+        each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
+          rows<decltype(count)::value>(t, block * kRows + offset, p, end);
+        }, 1);
+      else
+        each_row(mine, active, [&](int64_t, int64_t sorted) { unpacked(t, sorted); });
+      if (active == s.batch) continue;
+      for (int64_t i = 0; i < mine.count; ++i) {
+        const int64_t begin = mine.block(i) * kRows;
+        for (int64_t j = begin > active ? begin : active; j < begin + kRows && j < s.batch; ++j) {
+          const int64_t at = t * s.batch + row_at(s, j);
+          memset(output + at * H, 0, H * sizeof(T));
+          // Never read; zero, so that equal calls give equal tensors.
+          if (saved) memset(saved + at * Cell::kSaved * H, 0, Cell::kSaved * H * sizeof(T));
+        }
+      }
+    }
+  }
+
+  static void thread(void* context, int index, int count) {
+    FlushDenormals flush;
+    GatedStep(*(const GatedForward*)context).run(index, count);
+  }
+};
+
+template <class T, class Cell>
+void gated_forward(const GatedForward* f) {
+  goru_parallel((int)f->shape.threads, GatedStep<T, Cell>::thread, (void*)f);
+}
+
+}  // namespace

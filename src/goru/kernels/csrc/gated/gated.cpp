@@ -1,0 +1,97 @@
+// GRU and LSTM: their kernels for one instruction set, or their entry points (see base/levels.h).
+#include "base/levels.h"
+#include "gated/structures.h"
+
+#ifdef GORU_LEVEL
+
+#include "gated/backward.h"
+#include "gated/forward.h"
+#include "gated/gru.h"
+#include "gated/lstm.h"
+
+namespace {
+
+template <class T, class Cell>
+constexpr GatedTable gated_table() {
+  return {
+      [](int64_t I, int64_t H, GatedSizes* s) {
+        const int64_t HP = panels<T>(H), Hp = HP * W<T>;
+        *s = {gated_pack_size<T, Cell>(I, H), gated_pack_backward_size<T, Cell>(H), gated_pack_input_size<T, Cell>(I, H),
+              Cell::kSums * Hp, Cell::kSaved * H, gated_chunk_panels<T, Cell>(I, H) * W<T>, Cell::kThrough ? Hp : 0,
+              Cell::kGates * Hp * panels<T>(I + 1) * W<T>, Cell::kGates * Hp * Hp, Cell::kOwnBias ? Hp : 0, kRows};
+      },
+      [](const void* bias_ih, const void* bias_hh, int64_t H, void* out) {
+        gated_bias<T, Cell>((const T*)bias_ih, (const T*)bias_hh, H, (T*)out);
+      },
+      [](const void* weight_ih, const void* weight_hh, int64_t I, int64_t H, void* out) {
+        gated_pack<T, Cell>((const T*)weight_ih, (const T*)weight_hh, I, H, (T*)out);
+      },
+      [](const void* weight_hh, int64_t H, void* out) { gated_pack_backward<T, Cell>((const T*)weight_hh, H, (T*)out); },
+      [](const void* weight_ih, int64_t I, int64_t H, void* out) {
+        gated_pack_input<T, Cell>((const T*)weight_ih, I, H, (T*)out);
+      },
+      gated_forward<T, Cell>,
+      gated_backward<T, Cell>,
+      gated_finish<T, Cell>,
+  };
+}
+
+}  // namespace
+
+LEVEL_TABLE(GatedTables, gated) = {
+    {{gated_table<float, Gru<float>>(), gated_table<float, Lstm<float>>()},
+     {gated_table<double, Gru<double>>(), gated_table<double, Lstm<double>>()}},
+};
+
+#else
+
+#include <string.h>
+
+#include "base/scratch.h"
+
+LEVEL_TABLES(GatedTables, gated);
+
+static const GatedTable& gated(int dtype, int cell) { return gated_levels[goru_level]->of[dtype][cell]; }
+
+GORU_API void goru_gated_sizes(int dtype, int cell, int64_t inputs, int64_t hidden, GatedSizes* sizes) {
+  gated(dtype, cell).sizes(inputs, hidden, sizes);
+}
+GORU_API void goru_gated_bias(int dtype, int cell, const void* bias_ih, const void* bias_hh, int64_t hidden, void* out) {
+  gated(dtype, cell).bias(bias_ih, bias_hh, hidden, out);
+}
+GORU_API void goru_gated_pack(int dtype, int cell, const void* weight_ih, const void* weight_hh, int64_t inputs,
+                              int64_t hidden, void* out) {
+  gated(dtype, cell).pack(weight_ih, weight_hh, inputs, hidden, out);
+}
+GORU_API void goru_gated_pack_backward(int dtype, int cell, const void* weight_hh, int64_t hidden, void* out) {
+  gated(dtype, cell).pack_backward(weight_hh, hidden, out);
+}
+GORU_API void goru_gated_pack_input(int dtype, int cell, const void* weight_ih, int64_t inputs, int64_t hidden,
+                                    void* out) {
+  gated(dtype, cell).pack_input(weight_ih, inputs, hidden, out);
+}
+GORU_API void goru_gated_forward(int dtype, int cell, const GatedForward* f) { gated(dtype, cell).forward(f); }
+GORU_API void goru_gated_backward(int dtype, int cell, const GatedBackward* b) { gated(dtype, cell).backward(b); }
+GORU_API void goru_gated_finish(int dtype, int cell, const GatedFinish* f) { gated(dtype, cell).finish(f); }
+// The states after `h` and, for an LSTM, `c`, for so many rows; 0 if memory is missing.
+GORU_API int goru_gated_step(int dtype, int cell, const GatedStream* step, const void* x, const void* h, const void* c,
+                             void* new_h, void* new_c, int64_t rows) {
+  GatedForward f = step->forward;
+  const GatedTable& table = gated(dtype, cell);
+  Scratch bias(step->bias_bytes);
+  if (!bias.memory) return 0;
+  table.bias(step->bias_ih, step->bias_hh, f.shape.hidden, bias.memory);
+  f.shape.batch = rows;
+  f.x = x, f.h0 = h, f.bias = bias.memory, f.output = new_h, f.cell = new_c;
+  if (cell == kLstm) memcpy(new_c, c, rows * f.shape.hidden * (dtype ? 8 : 4));
+  table.forward(&f);
+  return 1;
+}
+
+GORU_STRUCTURE(GatedStream)
+GORU_STRUCTURE(GatedSizes)
+GORU_STRUCTURE(GatedForward)
+GORU_STRUCTURE(GatedBackward)
+GORU_STRUCTURE(GatedFinish)
+
+#endif

@@ -1,0 +1,50 @@
+// The GRU of torch:
+//
+//   r = sigma(W_r x + b_r + R_r h' + c_r),  z alike,  v = R_n h' + c_n,  n = tanh(W_n x + b_n + r v)
+//   h = (1 - z) n + z h'
+//
+// Backward, with g = dL/dh:  da = g (1 - z)(1 - n^2),  dv = da r,  dr = dv v (1 - r),  dz = g (h' - n) z (1 - z), and
+// g z goes straight to h'.
+#pragma once
+
+#include "base/simd.h"
+
+namespace {
+
+template <class T>
+struct Gru {
+  static constexpr int kGates = 3;
+  static constexpr bool kCell = false, kThrough = true, kOwnBias = true;
+  static constexpr int kSaved = 4;  // r, z, n, v
+  // Sums of a step: r, z, v from the state, and what n has from the input. Their rows in either weight, or none.
+  static constexpr int kSums = 4;
+  static constexpr int state_rows(int sum) { return sum < 3 ? sum : -1; }
+  static constexpr int input_rows(int sum) { return sum < 2 ? sum : sum == 3 ? 2 : -1; }
+  // Gradients of the sums in the chunk buffer: da, dr, dz, dv. The first three meet x, the last three h'.
+  static constexpr int kFirstState = 1;
+  static constexpr int state_block(int gate) { return gate + 1; }
+  static constexpr int input_block(int gate) { return gate == 2 ? 0 : gate + 1; }
+
+  // From the sums to the new state; `save` gets what backward needs.
+  static inline Vec<T> forward(const Vec<T>* sum, Vec<T> before, Vec<T>&, Vec<T>* save) {
+    const Vec<T> r = sigmoid<T>(sum[0]), z = sigmoid<T>(sum[1]), v = sum[2];
+    const Vec<T> n = hyperbolic_tangent<T>(sum[3] + r * v);
+    save[0] = r, save[1] = z, save[2] = n, save[3] = v;
+    return n + z * (before - n);
+  }
+
+  // From g to the gradients of the sums; `through` becomes what reaches h' directly. Returns dv, c_n's own gradient.
+  static inline Vec<T> backward(Vec<T> g, const Vec<T>* save, Vec<T> before, Vec<T>, Vec<T>, Vec<T>& through,
+                                Vec<T>* gradient) {
+    const Vec<T> r = save[0], z = save[1], n = save[2], v = save[3], rest = g * (T(1) - z);
+    const Vec<T> da = rest * (T(1) - n * n), dv = da * r;
+    through = g * z;
+    gradient[0] = da;
+    gradient[1] = dv * v * (T(1) - r);
+    gradient[2] = rest * z * (before - n);
+    gradient[3] = dv;
+    return dv;
+  }
+};
+
+}  // namespace

@@ -1,0 +1,49 @@
+// The LSTM of torch, with the gates i, f, o = sigma(...) and g = tanh(...), each of W x + b + R h' + b':
+//
+//   c = f c' + i g,  h = o tanh(c)
+//
+// Backward, with d = dL/dh and e = dL/dc from later steps:  e += d o (1 - tanh(c)^2),  do = d h (1 - o),
+// di = e g i (1 - i),  df = e c' f (1 - f),  dg = e i (1 - g^2), and e f goes to c'. tanh(c) is h / o.
+#pragma once
+
+#include "base/simd.h"
+
+namespace {
+
+template <class T>
+struct Lstm {
+  static constexpr int kGates = 4;
+  static constexpr bool kCell = true, kThrough = false, kOwnBias = false;
+  static constexpr int kSaved = 5;  // i, f, g, o, c
+  static constexpr int kSums = 4;
+  static constexpr int state_rows(int sum) { return sum; }
+  static constexpr int input_rows(int sum) { return sum; }
+  static constexpr int kFirstState = 0;
+  static constexpr int state_block(int gate) { return gate; }
+  static constexpr int input_block(int gate) { return gate; }
+
+  static inline Vec<T> forward(const Vec<T>* sum, Vec<T>, Vec<T>& cell, Vec<T>* save) {
+    const Vec<T> i = sigmoid<T>(sum[0]), f = sigmoid<T>(sum[1]), o = sigmoid<T>(sum[3]);
+    const Vec<T> g = hyperbolic_tangent<T>(sum[2]);
+    cell = f * cell + i * g;
+    save[0] = i, save[1] = f, save[2] = g, save[3] = o, save[4] = cell;
+    return o * hyperbolic_tangent<T>(cell);
+  }
+
+  // `before` is c', `through` the gradient of c: of this step's, then of the one before.
+  static inline Vec<T> backward(Vec<T> d, const Vec<T>* save, Vec<T>, Vec<T> before, Vec<T> after, Vec<T>& through,
+                                Vec<T>* gradient) {
+    const Vec<T> i = save[0], f = save[1], g = save[2], o = save[3];
+    // Where o has vanished, so has the whole product.
+    const Vec<T> tangent = keep<T>(o != T(0), after / o);
+    const Vec<T> e = through + d * (o - after * tangent);
+    gradient[0] = e * g * i * (T(1) - i);
+    gradient[1] = e * before * f * (T(1) - f);
+    gradient[2] = e * i * (T(1) - g * g);
+    gradient[3] = d * after * (T(1) - o);
+    through = e * f;
+    return Vec<T>{};
+  }
+};
+
+}  // namespace

@@ -1,0 +1,70 @@
+// What crosses the border between Python and the kernels of GRU and LSTM; mirrored in kernels/gated/native.py.
+#pragma once
+
+#include "base/shape.h"
+
+// Sizes of the buffers that the caller provides, in elements.
+struct GatedSizes {
+  int64_t packed, packed_backward, packed_input;
+  int64_t bias;         // the biases of the sums
+  int64_t saved;        // for each row and step
+  int64_t chunk_row;    // chunk buffer, for each row
+  int64_t through_row;  // for each row of the batch
+  int64_t wide, square; // sums of the weight gradients
+  int64_t bias_sums;    // for each block of `block_rows` rows
+  int64_t block_rows;
+};
+
+struct GatedForward {
+  Shape shape;
+  const void *x, *h0;
+  const void* bias;                  // of the sums, see gated_bias
+  const void* packed;                // or null: then the weights as they are
+  const void *weight_ih, *weight_hh;
+  void *output, *saved;              // saved: null in inference
+  void* cell;                        // (B, H), LSTM: c_0, at the end c_n
+};
+
+struct GatedBackward {
+  Shape shape;
+  int64_t grad_step, grad_row;  // strides of grad_output
+  int64_t rows;                 // capacity of the chunk buffers in rows (t, b)
+  const void *grad_output, *x, *h0, *c0, *output, *saved, *packed, *packed_input;
+  void* carry;       // (B, H): gradient of h after the steps done so far; grad_h_n at first, grad_h_0 at the end
+  void* carry_cell;  // the same for c, or null
+  void* chunk;       // gradients of the sums, states and inputs of the chunk, in panels
+  void* through;     // (B, H padded): what reaches the state before without a product, or null
+  void *wide, *square, *bias_sums;
+  void* grad_x;      // or null
+};
+
+// A step of a few rows without gradients, prepared once for many calls.
+struct GatedStream {
+  GatedForward forward;  // without x, h0, bias, output and cell
+  int64_t bias_bytes;    // of the biases of the sums
+  const void *bias_ih, *bias_hh;  // or null
+};
+
+// Gradients as torch has them, from the sums of all chunks.
+struct GatedFinish {
+  int64_t inputs, hidden, blocks;
+  const void *wide, *square, *bias_sums;
+  void *grad_weight_ih, *grad_weight_hh, *grad_bias_ih, *grad_bias_hh;  // the last two or null
+};
+
+struct GatedTable {
+  void (*sizes)(int64_t inputs, int64_t hidden, GatedSizes* sizes);
+  void (*bias)(const void* bias_ih, const void* bias_hh, int64_t hidden, void* out);
+  void (*pack)(const void* weight_ih, const void* weight_hh, int64_t inputs, int64_t hidden, void* out);
+  void (*pack_backward)(const void* weight_hh, int64_t hidden, void* out);
+  void (*pack_input)(const void* weight_ih, int64_t inputs, int64_t hidden, void* out);
+  void (*forward)(const GatedForward*);
+  void (*backward)(const GatedBackward*);
+  void (*finish)(const GatedFinish*);
+};
+
+enum { kGru = 0, kLstm = 1 };
+
+struct GatedTables {
+  GatedTable of[2][2];  // by dtype (float32, float64) and cell
+};

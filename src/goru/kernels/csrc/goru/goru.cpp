@@ -1,0 +1,105 @@
+// GORU: its kernels for one instruction set, or its entry points (see base/levels.h).
+#include "base/levels.h"
+#include "goru/structures.h"
+
+#ifdef GORU_LEVEL
+
+#include "goru/goru_backward.h"
+#include "goru/goru_forward.h"
+
+namespace {
+
+template <class T, bool R, bool Z>
+constexpr GoruTable goru_table() {
+  return {
+      [](const Transition* m, int64_t I, int64_t H, GoruSizes* s) {
+        const int64_t Hp = panels<T>(H) * W<T>;
+        const bool matrix = m->kind == kMatrix;
+        *s = {goru_pack_size<T, R, Z>(I, H, matrix), goru_pack_backward_size<T, R, Z>(H, matrix),
+              goru_pack_input_size<T, R, Z>(I, H), goru_chunk_panels<T, R, Z>(I, H, matrix) * W<T>, Hp, line<T>(H),
+              kGates<R, Z> * Hp * panels<T>(I + 1) * W<T>, Hp * Hp, Hp, kRows, saved_blocks<R, Z>(matrix) * H,
+              RowMesh<T>::table_size(H, m->layers), RowMesh<T>::sums_size(H, m->layers)};
+      },
+      [](const void* weight_ih, const void* weight_hh, const void* u, int64_t I, int64_t H, void* out) {
+        goru_pack<T, R, Z>((const T*)weight_ih, (const T*)weight_hh, (const T*)u, I, H, (T*)out);
+      },
+      [](const void* weight_hh, const void* u, int64_t H, void* out) {
+        goru_pack_backward<T, R, Z>((const T*)weight_hh, (const T*)u, H, (T*)out);
+      },
+      [](const void* weight_ih, int64_t I, int64_t H, void* out) {
+        goru_pack_input<T, R, Z>((const T*)weight_ih, I, H, (T*)out);
+      },
+      goru_forward<T, R, Z>,
+      goru_backward<T, R, Z>,
+      [](const Transition* m, int64_t H, const void* angles, void* out) {
+        RowMesh<T>(H, *m).fill((const T*)angles, (T*)out);
+      },
+      goru_finish<T>,
+  };
+}
+
+}  // namespace
+
+// Constant, so that no code of this level runs when the library is loaded.
+LEVEL_TABLE(GoruTables, goru) = {
+    {{goru_table<float, false, false>(), goru_table<float, true, false>(), goru_table<float, false, true>(),
+      goru_table<float, true, true>()},
+     {goru_table<double, false, false>(), goru_table<double, true, false>(), goru_table<double, false, true>(),
+      goru_table<double, true, true>()}},
+};
+
+#else
+
+#include <string.h>
+
+#include "base/scratch.h"
+
+LEVEL_TABLES(GoruTables, goru);
+
+static const GoruTable& goru(int dtype, int64_t gates) { return goru_levels[goru_level]->of[dtype][gates]; }
+
+GORU_API void goru_goru_sizes(int dtype, int gates, const Transition* mesh, int64_t inputs, int64_t hidden,
+                              GoruSizes* sizes) {
+  goru(dtype, gates).sizes(mesh, inputs, hidden, sizes);
+}
+GORU_API void goru_goru_pack(int dtype, int gates, const void* weight_ih, const void* weight_hh, const void* u,
+                             int64_t inputs, int64_t hidden, void* out) {
+  goru(dtype, gates).pack(weight_ih, weight_hh, u, inputs, hidden, out);
+}
+GORU_API void goru_goru_pack_backward(int dtype, int gates, const void* weight_hh, const void* u, int64_t hidden,
+                                      void* out) {
+  goru(dtype, gates).pack_backward(weight_hh, u, hidden, out);
+}
+GORU_API void goru_goru_pack_input(int dtype, int gates, const void* weight_ih, int64_t inputs, int64_t hidden,
+                                   void* out) {
+  goru(dtype, gates).pack_input(weight_ih, inputs, hidden, out);
+}
+GORU_API void goru_goru_mesh(int dtype, const Transition* mesh, int64_t hidden, const void* angles, void* out) {
+  goru(dtype, 0).mesh_table(mesh, hidden, angles, out);
+}
+GORU_API void goru_goru_finish(int dtype, const GoruFinish* f) { goru(dtype, 0).finish(f); }
+GORU_API void goru_goru_forward(int dtype, const GoruForward* f) {
+  goru(dtype, f->shape.reset + 2 * f->shape.update).forward(f);
+}
+GORU_API void goru_goru_backward(int dtype, const GoruBackward* b) {
+  goru(dtype, b->shape.reset + 2 * b->shape.update).backward(b);
+}
+// The states after `h`, for so many rows; 0 if the angles have changed since the table was made, or memory is missing.
+GORU_API int goru_goru_step(int dtype, const GoruStream* step, const void* x, const void* h, void* output, int64_t rows) {
+  if (memcmp(step->angles, step->angles_before, step->angle_bytes)) return 0;
+  Scratch turned(rows * step->line);
+  if (!turned.memory) return 0;
+  GoruForward f = step->forward;
+  f.shape.batch = rows;
+  f.x = x, f.h0 = h, f.output = output, f.turned = turned.memory;
+  goru_goru_forward(dtype, &f);
+  return 1;
+}
+
+GORU_STRUCTURE(GoruStream)
+GORU_STRUCTURE(GoruForward)
+GORU_STRUCTURE(GoruBackward)
+GORU_STRUCTURE(GoruFinish)
+GORU_STRUCTURE(GoruSizes)
+
+#endif

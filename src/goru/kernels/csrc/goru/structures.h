@@ -1,0 +1,75 @@
+// What crosses the border between Python and the GORU kernels; mirrored in kernels/goru/native.py.
+#pragma once
+
+#include "base/shape.h"
+#include "mesh/structures.h"
+
+struct GoruForward {
+  Shape shape;
+  Transition mesh;
+  const void *x, *h0, *bias;                 // bias: b_r, b_z, b_h as far as they exist, or null
+  const void* packed;                        // or null: then the weights as they are
+  const void *weight_ih, *weight_hh, *u;
+  void *output, *saved;                      // saved: null in inference
+  void* turned;                              // a line for each row: U h
+};
+
+struct GoruBackward {
+  Shape shape;
+  Transition mesh;
+  int64_t grad_step, grad_row;  // strides of grad_output
+  int64_t rows;                 // capacity of the chunk buffers in rows (t, b)
+  const void *grad_output, *x, *h0, *output, *saved, *packed, *packed_input;
+  void* carry;    // (B, H): gradient of the state after the steps done so far; grad_h_n at first, grad_h0 at the end
+  void* chunk;    // gradients of the pre-activations, states and inputs of the chunk, in panels
+  void* through;  // (B, H padded): what reaches the state before without a gate's product, g * z + dv U
+  void* turned;   // two lines for each row: dv and U h, on their way back through the rotations
+  void *wide, *square;  // sums of the weight gradients, see goru_backward.h
+  void* bias;     // (blocks of rows, H padded): gradient of b_h
+  void* angles;   // (blocks of rows, sums of a mesh), or null
+  void* grad_x;   // or null
+};
+
+// A step of a few rows without gradients, prepared once for many calls.
+struct GoruStream {
+  GoruForward forward;  // without x, h0, output and turned
+  int64_t line;         // bytes of a line of `turned`
+  int64_t angle_bytes;
+  const void *angles, *angles_before;  // of the layer now, and when the table was made
+};
+
+// Gradients as torch has them, from the sums of all chunks.
+struct GoruFinish {
+  int64_t inputs, hidden, gates, blocks;  // gates: 1 + reset + update
+  Transition mesh;
+  const void *wide, *bias, *angles;
+  void *grad_weight_ih, *grad_bias, *grad_angles;  // the last two or null
+};
+
+// Sizes of the buffers that the caller provides, in elements.
+struct GoruSizes {
+  int64_t packed, packed_backward, packed_input;
+  int64_t chunk_row;         // chunk buffer, for each row
+  int64_t through_row;       // for each row of the batch
+  int64_t line;              // of `turned`
+  int64_t wide, square;      // sums of the weight gradients; `square` for each matrix
+  int64_t bias, block_rows;  // one vector of `bias` for each block of `block_rows` rows
+  int64_t saved;             // for each row and step
+  int64_t mesh, angles;      // the table of a mesh, and its sums for each block of rows
+};
+
+// `mesh` says how U acts; with rotations `u` is not looked at.
+struct GoruTable {
+  void (*sizes)(const Transition* mesh, int64_t inputs, int64_t hidden, GoruSizes* sizes);
+  void (*pack)(const void* weight_ih, const void* weight_hh, const void* u, int64_t inputs, int64_t hidden, void* out);
+  void (*pack_backward)(const void* weight_hh, const void* u, int64_t hidden, void* out);
+  void (*pack_input)(const void* weight_ih, int64_t inputs, int64_t hidden, void* out);
+  void (*forward)(const GoruForward*);
+  void (*backward)(const GoruBackward*);
+  void (*mesh_table)(const Transition* mesh, int64_t hidden, const void* angles, void* out);
+  void (*finish)(const GoruFinish*);
+};
+
+struct GoruTables {
+  GoruTable of[2][4];  // by dtype (float32, float64) and gates (reset + 2 * update)
+};

@@ -1,0 +1,362 @@
+"""Tables of results: their columns, of which each experiment chooses its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from goru.lab.durations import duration
+from goru.lab.paper.models import model, title
+from goru.lab.paper.outcomes import Group, Record, spread
+from goru.lab.paper.rules import AT_BASELINE, SOLVED, Level
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a table shows in one place, and how it compares."""
+
+    text: str
+    tone: str = ""
+    """better, worse, close; agrees, differs; open."""
+
+
+def row(*values: str | Cell) -> tuple[Cell, ...]:
+    return tuple(value if isinstance(value, Cell) else Cell(value) for value in values)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table ready to be shown."""
+
+    name: str
+    title: str
+    variant: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    brief: tuple[str, ...] = ()
+    """The columns for a terminal, where not all fit."""
+    note: str = ""
+    """How to read it."""
+    words: bool = False
+    """Whether its cells are words, which are aligned to the left, not numbers."""
+
+    @property
+    def texts(self) -> list[tuple[str, ...]]:
+        return [tuple(cell.text for cell in cells) for cells in self.rows]
+
+
+def always(_: Group) -> bool:
+    return True
+
+
+def full_size(group: Group) -> bool:
+    return not group.kind
+
+
+def on_files(group: Group) -> bool:
+    """Whether a group was run on a data set, not on generated data."""
+    return group.data_set is not None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table of results: one cell a model."""
+
+    heading: str
+    cell: Callable[[Group, str], str | Cell]
+    when: Callable[[Group], bool] = always
+    """The groups whose table has it."""
+    brief: bool = False
+    """Whether a terminal shows it too."""
+    note: str = ""
+    """How to read it, said below the table."""
+
+
+References = Mapping[str, Mapping[str, str]]
+"""Rows for what needs no learning: by their names, and in them by column."""
+
+_CLOCK = (
+    "Iterations/s and time are by the clock, including evaluations and whatever else the machine did; "
+    "ms a step is processor time, measured separately by goru bench."
+)
+
+
+def results(group: Group) -> Table:
+    """The table of a group: a row for each model, then the reference levels."""
+    one = group.experiment
+    columns = [column for column in one.columns if column.when(group)]
+    rows = [row(title(name), *(column.cell(group, name) for column in columns)) for name in group.models]
+    if any(record.about for record in group.records):
+        levels = one.references(group)
+        rows += [row(name, *(cells.get(c.heading, "") for c in columns)) for name, cells in levels.items()]
+    if group.data_title:
+        heading = f"{one.title}: {group.data_title} ({group.variant})"
+    else:
+        heading = f"{group.title}; baseline {group.baseline:.4f}"
+    return Table(
+        group.name,
+        heading,
+        group.variant,
+        ("model", *(column.heading for column in columns)),
+        tuple(rows),
+        ("model", *(column.heading for column in columns if column.brief)),
+        " ".join(part for part in (*(column.note for column in columns), one.matched, _CLOCK) if part),
+    )
+
+
+# Cells
+
+
+def score(name: str, scale: float = 1.0, digits: int = 3) -> Callable[[Group, str], str]:
+    """A final score: its mean over the runs, with the deviation where there are several."""
+
+    def cell(group: Group, name_of_model: str) -> str:
+        found = group.scores(name_of_model, name)
+        if found is None:
+            return ""
+        deviation = f" ± {scale * found.deviation:.{digits}f}" if found.count > 1 else ""
+        return f"{scale * found.mean:.{digits}f}{deviation}"
+
+    return cell
+
+
+def in_paper(values: Mapping[str, str]) -> Callable[[Group, str], str]:
+    """A number of the paper, from the row that a model is compared with."""
+    return lambda _, name: values.get(model(name).row, "")
+
+
+def difference(
+    ours: float | None, theirs: float, *, close: float, digits: int, higher_is_better: bool, whole: bool = True
+) -> Cell:
+    """Ours minus the paper's, in figures and in a word; `close` when they are no further apart than that.
+
+    Where parts are still missing (not `whole`) there is no word yet.
+
+    >>> difference(1.72, 1.60, close=0.05, digits=2, higher_is_better=False)
+    Cell(text='+0.12 worse', tone='worse')
+    """
+    if ours is None:
+        return Cell("", "open")
+    gap = ours - theirs
+    if not whole:
+        return Cell(f"{gap:+.{digits}f} so far", "open")
+    word = "close" if abs(gap) <= close else "better" if (gap > 0) == higher_is_better else "worse"
+    return Cell(f"{gap:+.{digits}f} {word}", word)
+
+
+def agreement(holds: bool) -> Cell:
+    return Cell("agrees", "agrees") if holds else Cell("differs", "differs")
+
+
+def progress(records: Iterable[Record]) -> str:
+    """How far runs are in iterations: the finished ones, or each that is at work.
+
+    A run that ended early by its own rule is finished, however few its iterations.
+    """
+    records = list(records)
+    finished = sorted({record.step for record in records if record.finished})
+    if finished:
+        return f"{finished[0]}" if len(finished) == 1 else f"{finished[0]} to {finished[-1]}"
+    return "; ".join(f"{record.step} of {record.last_step}, {record.state}" for record in records)
+
+
+def count(records: Sequence[Record]) -> str:
+    """How many are finished, and of how many."""
+    finished = sum(record.finished for record in records)
+    return f"{finished}" if finished == len(records) else f"{finished} of {len(records)}"
+
+
+def _rate(records: Sequence[Record]) -> str:
+    """Iterations a second, evaluations included."""
+    steps, seconds = sum(record.step for record in records), sum(record.seconds for record in records)
+    return f"{steps / seconds:.1f}" if steps and seconds else ""
+
+
+def _step_time(group: Group, name: str) -> str:
+    """Milliseconds of a training step on the reference machine, of parts the mean; unknown for other sizes."""
+    costs = [0.0 if group.kind else group.experiment.step_seconds(record.config) for record in group.runs(name)]
+    return f"{1000 * fmean(costs):.0f}" if any(costs) else ""
+
+
+def _from_results(name: str) -> Callable[[Group, str], str]:
+    """A count that finished runs report; its range where they differ."""
+
+    def cell(group: Group, model_name: str) -> str:
+        counts = sorted({record.result[name] for record in group.runs(model_name) if record.result})
+        if not counts:
+            return ""
+        return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+
+    return cell
+
+
+_STEP_TIME = Column("ms a step", _step_time)
+_TIME = Column("time", lambda group, name: duration(sum(record.seconds for record in group.runs(name))))
+_SIZES = (
+    Column("units", lambda group, name: str(group.runs(name)[0].config.layer.hidden_size)),
+    Column("parameters", _from_results("parameters")),
+    Column("hidden to hidden", _from_results("hidden_to_hidden_parameters")),
+)
+
+
+# Columns of an experiment with the paper's numbers
+
+
+def _runs(group: Group, name: str) -> str:
+    """How many are finished; of an experiment in parts, of how many parts."""
+    one = group.experiment
+    if not one.parts or group.kind:
+        return count(group.runs(name))
+    seeds = group.complete_seeds(name)
+    more = f", {len(seeds)} seeds" if len(seeds) > 1 else ""
+    return f"{group.parts_done(name)} of {one.part_count} {one.parts}{more}"
+
+
+def _steps(group: Group, name: str) -> str:
+    complete = len(group.runs(name)) == 1 or group.complete_seeds(name)
+    return progress(group.shown(name)) if complete else ""
+
+
+def _best_step(group: Group, name: str) -> str:
+    steps = [record.result.get("best_step", record.step) for record in group.runs(name) if record.result]
+    return f"{fmean(steps):.0f}" if steps else ""
+
+
+RUN_COLUMNS = (
+    Column("runs", _runs, brief=True),
+    Column("steps", _steps),
+    Column("best step", _best_step),
+    Column("iterations/s", lambda group, name: _rate(group.runs(name)), brief=True),
+    Column("time", _TIME.cell, brief=True),
+    _STEP_TIME,
+    *_SIZES,
+)
+"""What every table of numbers ends with."""
+
+
+# Columns of an experiment that is measured against its baseline
+
+
+def _loss(group: Group, name: str) -> Cell:
+    found = group.scores(name, "test_loss")
+    return Cell(str(found) if found else "", "" if group.finished(name) else "open")
+
+
+def _share(group: Group, name: str) -> Cell:
+    found = group.scores(name, "test_loss")
+    share = f"{found.mean / group.baseline:.1%}" if found else ""
+    return Cell(share) if group.finished(name) else Cell(f"{share} so far", "open")
+
+
+def _percent(name: str) -> Callable[[Group, str], str]:
+    def cell(group: Group, model_name: str) -> str:
+        found = group.scores(model_name, name)
+        return "" if found is None else f"{found.mean:.1%}" + (f" ± {found.deviation:.1%}" if found.count > 1 else "")
+
+    return cell
+
+
+def _has(name: str) -> Callable[[Group], bool]:
+    return lambda group: any(record.score(name) is not None for record in group.records)
+
+
+def _solved_at(group: Group, name: str) -> str:
+    """The step at which runs were solved that still were at their end; an unfinished one may yet be."""
+    records, below = group.shown(name), SOLVED * group.baseline
+    ends = [(record.score("test_loss"), record.first_step_below(below)) for record in records]
+    reached = [float(step) for loss, step in ends if loss is not None and loss < below and step is not None]
+    if len(reached) == len(records):
+        found = spread(reached)
+        return f"{round(found.mean)}" + (f" ± {round(found.deviation)}" if found.count > 1 else "")
+    if reached:
+        return f"{len(reached)} of {len(records)} seeds"
+    return "never" if all(record.finished for record in records) else "not yet"
+
+
+def _agrees(group: Group, name: str, level: Level) -> Cell:
+    """Whether ours does what the paper's figure shows of a model."""
+    involved = (name, *level.rivals)
+    if not all(group.finished(one) for one in involved):
+        return Cell("not yet decided", "open")
+    # A loss that is missing is not a low one.
+    losses = [
+        fmean(math.inf if (loss := record.score("test_loss")) is None else loss for record in group.finished(one))
+        for one in involved
+    ]
+    return agreement(level.holds(losses[0], losses[1:], group.baseline))
+
+
+def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column, ...]:
+    """The columns of an experiment that is measured against its baseline, with what the paper's figure shows.
+
+    `levels` are by row of the paper; an experiment beyond the paper has none.
+    """
+
+    def level(name: str) -> Level | None:
+        return (levels or {}).get(model(name).row)
+
+    def said(_: Group, name: str) -> str:
+        found = level(name)
+        return found.text if found else ""
+
+    def agrees(group: Group, name: str) -> str | Cell:
+        found = level(name)
+        return _agrees(group, name, found) if found else ""
+
+    beside = (Column("the paper", said, full_size), Column("and here", agrees, full_size)) if levels else ()
+    return (
+        Column("test loss", _loss, brief=True),
+        Column("of baseline", _share, brief=True),
+        *beside,
+        Column("accuracy", _percent("test_accuracy"), _has("test_accuracy"), brief=True),
+        Column("whole sequences", _percent("test_sequence_accuracy"), _has("test_sequence_accuracy")),
+        Column(
+            "solved at step",
+            _solved_at,
+            brief=True,
+            note=f"Solved: below {SOLVED:.0%} of the baseline; at the baseline: above {AT_BASELINE:.0%} of it.",
+        ),
+        Column("seeds", lambda group, name: count(group.runs(name))),
+        Column("steps", lambda group, name: progress(group.shown(name)), brief=True),
+        Column("iterations/s", lambda group, name: _rate(group.shown(name)), brief=True),
+        _STEP_TIME,
+        _TIME,
+        *_SIZES,
+    )
+
+
+# The one number of an experiment
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The one number of a model that the README's table shows of an experiment."""
+
+    title: str
+    score: str
+    digits: int = 1
+    scale: float = 1.0
+    of_baseline: bool = False
+    """Whether it is a percentage of the baseline."""
+    mean: Callable[[Group, str], float | None] | None = None
+    """How the runs of a model make one number, where that is not their plain mean; already scaled."""
+    paper: Callable[[Group, str], str] = lambda _, __: ""
+    """What the paper has in its place."""
+
+    def scale_of(self, group: Group) -> float:
+        return 100 / group.baseline if self.of_baseline else self.scale
+
+    def value(self, group: Group, name: str) -> float | None:
+        if self.mean is not None:
+            return self.mean(group, name)
+        found = group.scores(name, self.score)
+        return self.scale_of(group) * found.mean if found else None
+
+
+def loss_share(levels: Mapping[str, Level] | None = None) -> Measure:
+    """The final test loss as a percentage of the baseline, with the paper's level in words."""
+    # Beside a number of ours a bare word would look like our verdict.
+    said = {paper_row: f"paper: {level.text}" for paper_row, level in (levels or {}).items()}
+    return Measure("test loss, % of the baseline", "test_loss", of_baseline=True, paper=in_paper(said))

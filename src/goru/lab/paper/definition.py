@@ -1,0 +1,282 @@
+"""What an experiment and a claim consist of."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from goru.lab.errors import UsageError, nearest
+from goru.lab.paper.columns import Column, Measure, References, Table, against_baseline, loss_share
+from goru.lab.paper.outcomes import Group
+from goru.lab.paper.rules import Rule
+from goru.lab.paper.step_times import step_times
+from goru.lab.training.config import LayerConfig, RunConfig, as_on, differences, override, variant_name
+
+Changes = Mapping[str, Any]
+"""Fields of a configuration by their dotted paths, such as {"optimizer.lr": 0.01}, and their values."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, judged by a rule fixed before the runs."""
+
+    name: str
+    text: str
+    rule: Rule
+    about_goru: bool = True
+    """Whether it speaks of GORU: then it is judged on GORU's other starts as well."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where the paper shows an experiment, and what it says of it."""
+
+    shown_in: str
+    says: str
+    differs: Changes = field(default_factory=dict)
+    """Settings of the paper that no variant here has."""
+    differs_note: str = ""
+    """What they mean for the comparison, in a sentence."""
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """A version of an experiment that needs less time or no files."""
+
+    changes: Changes = field(default_factory=dict)
+    variants: tuple[str, ...] = ("paper",)
+    """The variants that are run in it."""
+    models: tuple[str, ...] = ()
+    """The models that are run in it; none: all."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of an experiment's own."""
+
+    name: str
+    title: str
+    draw: Callable[[Any, Group], None]
+    """Draws a group on a matplotlib figure."""
+    size: tuple[float, float] = (7.2, 4.2)
+    """Inches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One experiment: what is run, what the paper says of it, how its results are shown and judged.
+
+    Five fields say what is run. `base` is the complete configuration of a full-size run; its task may be shared
+    with other experiments. `models` has the layer of each model. `variants` are named changes to `base`;
+    `goru reproduce` runs all of them, and those `on_request` when they are named. `quick` changes `base` into a small
+    version, `generated` into one that needs no files; a run of them is called `quick`, `quick-VARIANT` and so on.
+
+    Where one result consists of several trainings (folds, tasks), each variant is one of them, and `parts` is what
+    they are called. Tables then show means over the parts, and "paper" stands for all of them.
+
+    An experiment beyond the paper has no `paper` and no `claims`. Every field with a default can be left out.
+    """
+
+    name: str
+    """Its name on the command line and in run directories."""
+    title: str
+    label: str = ""
+    """A shorter title for the page's contents."""
+    place: int
+    """Experiments are listed in this order."""
+    summary: str
+
+    base: RunConfig
+    models: Mapping[str, LayerConfig]
+    variants: Mapping[str, Changes] = field(default_factory=lambda: {"paper": {}})
+    on_request: Mapping[str, Changes] = field(default_factory=dict)
+    parts: str = ""
+    quick: Smaller = field(default_factory=Smaller)
+    generated: Smaller | None = None
+    """None: the data are generated anyway."""
+
+    paper: Paper | None = None
+    claims: tuple[Claim, ...] = ()
+    matched: str = ""
+    """What sizes the models have in common, and what not."""
+    decisions: tuple[str, ...] = ()
+    """What was decided where the paper is silent."""
+
+    columns: tuple[Column, ...] = field(default_factory=against_baseline)
+    """The columns of its table of results."""
+    references: Callable[[Group], References] = lambda _: {}
+    """Rows for what needs no learning, below the models."""
+    more_tables: tuple[Callable[[Group], Table], ...] = ()
+    drawings: tuple[Drawing, ...] = ()
+    measure: Measure = field(default_factory=loss_share)
+    curves: bool = True
+    """Whether losses along training are drawn: those of different tasks have nothing in common."""
+    log_loss: bool = False
+    """Whether they are drawn on a logarithmic scale."""
+    in_overview: bool = False
+    """Whether its curves are part of the README's figure."""
+
+    time_steps: Callable[[Any], float] | None = None
+    """From its task to the time steps of a training batch, padding included: the cost of a step is proportional."""
+
+    # Settings
+
+    @property
+    def first_variant(self) -> str:
+        return next(iter(self.variants))
+
+    @property
+    def all_variants(self) -> Mapping[str, Changes]:
+        return {**self.variants, **self.on_request}
+
+    @property
+    def part_count(self) -> int:
+        """How many trainings of a model make one result."""
+        return len(self.variants) if self.parts else 1
+
+    @property
+    def quick_changes(self) -> Changes:
+        """All changes that make the small version: it needs no files either."""
+        return {**(self.generated.changes if self.generated else {}), **self.quick.changes}
+
+    def has(self, variant: str) -> bool:
+        """Whether `variant` names settings of this experiment, so that no others may be called so."""
+        return split_variant(variant)[1] in {"paper", *self.all_variants}
+
+    def kind_of(self, variant: str) -> str:
+        """quick, generated, own (settings that the experiment has no name for), or empty: full size."""
+        return split_variant(variant)[0] if self.has(variant) else "own"
+
+    def group_of(self, variant: str) -> str:
+        """The variant under which a run is shown: the parts of one result come together."""
+        kind, setting = split_variant(variant)
+        return (kind or "paper") if self.parts and setting in self.variants else variant
+
+    def config(self, model: str, variant: str = "paper", seed: int = 0) -> RunConfig:
+        """The run of a model; `variant` is one of the variants, `quick` or `generated`, or `quick-` and a variant."""
+        if model not in self.models:
+            raise UsageError(nearest(f"model of {self.name}", model, self.models))
+        kind, setting = split_variant(variant)
+        if setting == "paper":
+            setting = self.first_variant
+        if setting not in self.all_variants:
+            raise UsageError(nearest(f"variant of {self.name}", setting, ["quick", *self.all_variants]))
+        changes = self.all_variants[setting]
+        if kind == "generated" and not self.generated:
+            raise UsageError(f"{self.name} needs no files: remove `generated`.")
+        if kind and self.generated and changes.keys() & self.generated.changes.keys():
+            raise UsageError(f"{setting} is a setting with data of its own, not for generated ones.")
+        smaller = {
+            "": {},
+            "generated": self.generated.changes if self.generated else {},
+            "quick": self.quick_changes,
+        }[kind]
+        name = join_variant(kind, setting)
+        config = dataclasses.replace(self.base, variant=name, model=model, seed=seed, layer=self.models[model])
+        try:
+            return override(override(config, dict(smaller)), dict(changes))
+        except ValueError as error:
+            raise UsageError(f"{self.name}, variant {variant}: {error}.") from None
+
+    def variant_of(self, config: RunConfig) -> str | None:
+        """The name of the variant that a configuration is, whatever it calls itself."""
+        for kind in ("", "generated", "quick") if self.generated else ("", "quick"):
+            for setting in self.all_variants:
+                with contextlib.suppress(UsageError):  # not every setting has generated data
+                    known = self.config(config.model, f"{kind}-{setting}" if kind else setting, config.seed)
+                    if known == dataclasses.replace(config, variant=known.variant):
+                        return known.variant
+        return None
+
+    def other_settings(self, config: RunConfig) -> str:
+        """How a run differs from the setting that it is called after; empty where it does not.
+
+        Threads and device may be any; a setting or model of the user's own has nothing to differ from.
+        """
+        if config.model not in self.models or not self.has(config.variant):
+            return ""
+        known = self.config(config.model, config.variant, config.seed)
+        return differences(as_on(config, known), known)
+
+    def name_for(self, config: RunConfig, base: RunConfig) -> str:
+        """A name for `config`, made from `base`: a variant's own, or what is changed in the part that it belongs to."""
+        if not self.has(base.variant):
+            return variant_name(config, base)
+        known = self.variant_of(config)
+        if known is None and self.parts and config != base and self.variant_of(base):
+            kind, _ = split_variant(base.variant)
+            names = self.generated.variants if kind and self.generated else self.variants
+            parts = [self.config(config.model, f"{kind}-{name}" if kind else name, config.seed) for name in names]
+            base = next((part for part in parts if part.task == config.task), base)
+        return known or variant_name(config, base)
+
+    def part(self, number: int) -> str:
+        """The variant of a part by its number."""
+        names = list(self.variants)
+        if not 1 <= number <= self.part_count:
+            raise UsageError(f"{self.name} has {self.parts} 1 to {self.part_count}, not {number}.")
+        return names[number - 1]
+
+    def version(self, kind: str) -> Smaller:
+        """The variants and models of a version: `quick`, `generated`, or all of them where there is no such version."""
+        chosen = {"quick": self.quick, "generated": self.generated}.get(kind)
+        if chosen is None:
+            return Smaller({}, tuple(self.variants), tuple(self.models))
+        return dataclasses.replace(chosen, models=chosen.models or tuple(self.models))
+
+    # Costs
+
+    def step_seconds(self, config: RunConfig) -> float:
+        """Processor seconds of a training step, 0 where the model was not measured.
+
+        The first variant is measured; others differ by the length of their sequences.
+        """
+        measured = step_times().get((self.name, config.model))
+        if measured is None:
+            return 0.0
+        if self.time_steps is None:
+            return measured.cpu_seconds
+        first = override(self.base, dict(self.variants[self.first_variant]))
+        return measured.cpu_seconds * (self.time_steps(config.task) / self.time_steps(first.task))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of one pass over the training set; 0 where there is none, or none was measured."""
+        return max((step_times()[key].steps_per_epoch for key in step_times() if key[0] == self.name), default=0)
+
+    def steps_of(self, config: RunConfig) -> int:
+        """The steps of a run that does not stop early."""
+        return config.steps or config.epochs * self.steps_per_epoch
+
+    def run_seconds(self, config: RunConfig) -> float:
+        """What a run takes with one thread, if it does not stop early."""
+        return self.steps_of(config) * self.step_seconds(config)
+
+    @property
+    def seconds(self) -> float:
+        """What all models and variants take with one seed, if no run stops early."""
+        return sum(self.run_seconds(self.config(model, variant)) for variant in self.variants for model in self.models)
+
+
+def split_variant(variant: str) -> tuple[str, str]:
+    """The kind of a variant (quick, generated or empty: full size) and its setting.
+
+    >>> split_variant("quick-task05"), split_variant("generated"), split_variant("fold03")
+    (('quick', 'task05'), ('generated', 'paper'), ('', 'fold03'))
+    """
+    for kind in ("quick", "generated"):
+        if variant == kind or variant.startswith(f"{kind}-"):
+            return kind, variant.removeprefix(kind).removeprefix("-") or "paper"
+    return "", variant
+
+
+def join_variant(kind: str, setting: str) -> str:
+    """The other way round.
+
+    >>> join_variant("quick", "task05"), join_variant("quick", "paper"), join_variant("", "paper")
+    ('quick-task05', 'quick', 'paper')
+    """
+    return "-".join(part for part in (kind, "" if kind and setting == "paper" else setting) if part)

@@ -1,0 +1,88 @@
+"""The models: how each is called and drawn, and the sizes that the paper gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from goru.lab.training.config import LayerConfig
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as tables and figures show it."""
+
+    name: str
+    """Its name on the command line and in run directories."""
+    title: str
+    row: str = ""
+    """The row of the paper's tables that it is compared with: both EURNNs with the paper's one."""
+    color: str = "#8c8c8c"
+    dashes: tuple[int, ...] = ()
+    """Pattern of its line, where it is a variation of another model."""
+    start_of: str = ""
+    """The model that it is but for its start: what claims say of that one is judged on this one as well."""
+    ablation: bool = False
+    """Whether it is a model with something removed: reported in words below the results, not in a column."""
+
+
+_NO_RESET, _NO_UPDATE = "GORU without reset gate", "GORU without update gate"
+
+# Distinct for color-blind readers too, by day and by night (Okabe and Ito, the two lightest darker). A model has one
+# color everywhere.
+MODELS = {
+    model.name: model
+    for model in (
+        Model("goru", "GORU", "GORU", "#d55e00"),
+        Model("goru-june2017", "GORU (June 2017 start)", "GORU", "#bd8300", (6, 2), start_of="goru"),
+        Model("eurnn-real", "EURNN (real)", "EURNN", "#3a99d1"),
+        Model("eurnn-complex", "EURNN (complex)", "EURNN", "#0072b2", (5, 2)),
+        Model("gru", "GRU", "GRU", "#009e73"),
+        Model("lstm", "LSTM", "LSTM", "#cc79a7"),
+        Model("goru-no-reset", _NO_RESET, _NO_RESET, "#bd8300", (2, 2), ablation=True),
+        Model("goru-no-update", _NO_UPDATE, _NO_UPDATE, "#8c8c8c", (6, 2, 1, 2), ablation=True),
+    )
+}
+"""In the order of the columns."""
+
+EURNNS = ("eurnn-real", "eurnn-complex")
+RIVALS = ("gru", "lstm", *EURNNS)
+"""The models that the paper compares GORU with."""
+
+
+def model(name: str) -> Model:
+    """The model of a name; one that is not listed is called by its name and drawn in gray."""
+    return MODELS.get(name, Model(name, name))
+
+
+def title(name: str) -> str:
+    """How a model is called in figures and tables."""
+    return model(name).title
+
+
+SYNTHETIC_MODELS = {
+    "goru": LayerConfig(cell="goru", hidden_size=128),
+    "goru-june2017": LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=2, init="june2017"),
+    "eurnn-real": LayerConfig(cell="eurnn", hidden_size=512, mesh="tunable", capacity=2),
+    "eurnn-complex": LayerConfig(cell="eurnn", hidden_size=512, mesh="tunable", capacity=2, complex=True),
+    "gru": LayerConfig(cell="gru", hidden_size=100),
+    "lstm": LayerConfig(cell="lstm", hidden_size=90),
+}
+"""The hidden sizes of the paper's three synthetic tasks."""
+MATCHED_PARAMETERS = (
+    "Matched: the paper's hidden sizes, chosen there for about equal numbers of hidden-to-hidden parameters; "
+    "the column says how equal they are."
+)
+
+EQUAL_MODELS = {
+    "goru": LayerConfig(cell="goru", hidden_size=128),
+    "goru-june2017": LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=2, init="june2017"),
+    "eurnn-real": LayerConfig(cell="eurnn", hidden_size=128, mesh="tunable", capacity=2),
+    "eurnn-complex": LayerConfig(cell="eurnn", hidden_size=128, mesh="tunable", capacity=2, complex=True),
+    "gru": LayerConfig(cell="gru", hidden_size=128),
+    "lstm": LayerConfig(cell="lstm", hidden_size=128),
+}
+"""All with the same hidden size, as in every experiment on a data set but the Penn Treebank."""
+MATCHED_UNITS = "Matched: the hidden size, 128 for every model; the numbers of parameters are not equal."
+
+MAIN_MODELS = ("goru", *EURNNS, "gru", "lstm")
+"""One start of GORU only: the models of the small versions."""

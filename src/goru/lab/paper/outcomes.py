@@ -1,0 +1,230 @@
+"""What the runs of an experiment have given so far: the material of tables, figures and rules."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from goru.lab.training.config import RunConfig, flat
+from goru.lab.training.manifest import Since
+
+if TYPE_CHECKING:
+    from goru.lab.paper.definition import Experiment
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A loss along training."""
+
+    steps: list[int]
+    losses: list[float]
+    seconds: list[float]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run: its configuration and what it has logged so far."""
+
+    path: Path
+    config: RunConfig
+    metrics: list[dict[str, Any]]
+    result: dict[str, Any] | None
+    figure: dict[str, Any] | None
+    environment: dict[str, Any]
+    state: str = "finished"
+    """finished, running, stopped or failed."""
+    message: str = ""
+    """Why it failed."""
+    checked_since: Since = "run"
+    """Since when the files of a finished run have checksums."""
+
+    @property
+    def finished(self) -> bool:
+        return self.result is not None
+
+    @property
+    def baseline(self) -> float:
+        return self.metrics[0]["baseline"]
+
+    @property
+    def step(self) -> int:
+        return self.metrics[-1]["step"]
+
+    @property
+    def last_step(self) -> int:
+        return self.metrics[0]["last_step"]
+
+    @property
+    def seconds(self) -> float:
+        return self.result["total_seconds"] if self.result else self.metrics[-1]["seconds"]
+
+    @property
+    def progress(self) -> str:
+        """How far an unfinished run is; empty for a finished one."""
+        return "" if self.finished else f"{self.step} of {self.last_step} iterations, {self.state}"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a finished run reports of its data: sizes, reference levels."""
+        about = (self.result or {}).get("about")
+        return about if isinstance(about, dict) else {}
+
+    @cached_property
+    def test(self) -> Curve:
+        """The held-out loss along training: the test set's, or the validation set's where that is evaluated."""
+        loss = "test_loss" if "test_loss" in self.metrics[0] else "valid_loss"
+        lines = [line for line in self.metrics if loss in line]
+        return Curve(
+            [line["step"] for line in lines],
+            [line[loss] for line in lines],
+            [line["seconds"] for line in lines],
+        )
+
+    def score(self, name: str) -> float | None:
+        """A final score; of an unfinished run the latest one."""
+        if self.result is not None:
+            return self.result["final"].get(name)
+        for line in reversed(self.metrics):
+            if name in line:
+                return line[name]
+        return None
+
+    def first_step_below(self, loss: float) -> int | None:
+        """The first evaluation with a test loss below `loss`."""
+        return next((s for s, value in zip(self.test.steps, self.test.losses, strict=True) if value < loss), None)
+
+    @property
+    def mean_test_loss(self) -> float:
+        """Test loss averaged over training, the measure of learning speed: lower is faster."""
+        return fmean(self.test.losses[1:] or self.test.losses)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds and its standard deviation (0 for one seed)."""
+
+    mean: float
+    deviation: float
+    count: int
+
+    def __str__(self) -> str:
+        digits = 4 if abs(self.mean) < 10 else 1
+        text = f"{self.mean:.{digits}f}"
+        return f"{text} ± {self.deviation:.{digits}f}" if self.count > 1 else text
+
+
+def spread(values: list[float]) -> Spread:
+    """
+    >>> str(spread([1.0, 2.0])), str(spread([0.5]))
+    ('1.5000 ± 0.7071', '0.5000')
+    """
+    deviation = 0.0 if len(values) < 2 else stdev(values) if all(map(math.isfinite, values)) else math.nan
+    return Spread(fmean(values), deviation, len(values))
+
+
+@dataclass(frozen=True)
+class Group:
+    """All runs of one experiment in one variant; of an experiment in parts, the runs of all parts."""
+
+    experiment: Experiment
+    variant: str
+    models: dict[str, list[Record]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment.name}-{self.variant}"
+
+    @property
+    def first(self) -> Record:
+        return next(iter(self.models.values()))[0]
+
+    @property
+    def title(self) -> str:
+        """The experiment, its size and the variant."""
+        size = self.first.config.task.describe()
+        name = self.experiment.title
+        return f"{name}, {size} ({self.variant})" if size else f"{name} ({self.variant})"
+
+    @property
+    def data_title(self) -> str:
+        """What the data are, by their true name; empty where the experiment's title says it."""
+        return self.first.config.task.data_title
+
+    @property
+    def data_set(self) -> str | None:
+        """The data set that was read from files; None: the data were generated."""
+        return self.first.config.task.data_set
+
+    @property
+    def baseline(self) -> float:
+        return self.first.baseline
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for records in self.models.values() for record in records]
+
+    @property
+    def kind(self) -> str:
+        """quick, generated, own (settings that the laboratory has no name for), or empty: full size."""
+        return self.experiment.kind_of(self.variant)
+
+    def runs(self, model: str) -> list[Record]:
+        return self.models.get(model, [])
+
+    def finished(self, model: str) -> list[Record]:
+        return [record for record in self.runs(model) if record.finished]
+
+    def shown(self, model: str) -> list[Record]:
+        """The runs that a model's numbers rest on: the finished ones, or the unfinished where none is finished.
+
+        Of an experiment in parts: the runs of the seeds that have finished all parts, where there is one.
+        """
+        finished, complete = self.finished(model), self.complete_seeds(model)
+        return [r for r in finished if r.config.seed in complete] or finished or list(self.runs(model))
+
+    def complete_seeds(self, model: str) -> set[int]:
+        """The seeds of a model that have finished all parts of the experiment, or its one run."""
+        done: dict[int, set[str]] = {}
+        for record in self.finished(model):
+            done.setdefault(record.config.seed, set()).add(record.config.variant)
+        return {seed for seed, parts in done.items() if len(parts) == self.experiment.part_count}
+
+    def parts_done(self, model: str, score: str = "") -> int:
+        """How many parts (with a score) the seed has finished that has finished most."""
+        done = [r.config.seed for r in self.finished(model) if not score or r.score(score) is not None]
+        return max((done.count(seed) for seed in done), default=0)
+
+    def seed_means(self, model: str, score: str, parts: int = 0) -> list[float]:
+        """For each seed that has finished all parts (or as many as `parts`), the mean of a score over them."""
+        by_seed: dict[int, dict[str, float]] = {}
+        for record in self.finished(model):
+            value = record.score(score)
+            if value is not None:
+                by_seed.setdefault(record.config.seed, {})[record.config.variant] = value
+        wanted = parts or self.experiment.part_count
+        return [fmean(values.values()) for _, values in sorted(by_seed.items()) if len(values) == wanted]
+
+    def scores(self, model: str, name: str) -> Spread | None:
+        """A score over the runs whose numbers are shown."""
+        values = [value for record in self.shown(model) if (value := record.score(name)) is not None]
+        return spread(values) if values else None
+
+    def final_mean(self, model: str, name: str) -> float | None:
+        """The mean of a score over the finished runs that are shown; None where none is finished."""
+        found = self.scores(model, name) if self.finished(model) else None
+        return found.mean if found else None
+
+    def reference(self, name: str) -> float:
+        """The mean of a reference level that the runs report of their data; nan where none does."""
+        values = [value for record in self.records if isinstance(value := record.about.get(name), (int, float))]
+        return fmean(values) if values else math.nan
+
+    @property
+    def as_in_the_paper(self) -> bool:
+        """Whether no run differs from the paper in what no variant of the experiment has as the paper does."""
+        wanted = self.experiment.paper.differs if self.experiment.paper else {}
+        return all(flat(record.config).get(path) == value for record in self.records for path, value in wanted.items())

@@ -1,0 +1,165 @@
+"""The words in which claims are judged: solved, at the baseline, better, best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from goru.lab.paper.models import title
+from goru.lab.paper.outcomes import Group, Record, Spread, spread
+
+if TYPE_CHECKING:
+    from goru.lab.paper.definition import Experiment
+
+SOLVED = 0.1
+"""Solved: final test loss below this share of the baseline."""
+AT_BASELINE = 0.9
+"""At the baseline: final test loss above this share of it."""
+LAST = 20
+"""Evaluations at the end of training that are reported beside the last one."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One checkable part of a claim."""
+
+    text: str
+    holds: bool
+    evidence: str
+
+
+class MissingError(Exception):
+    """What a claim needs and is not there yet, in words."""
+
+
+class Facts:
+    """What a rule can look up in a group of runs; `stand_in` is the model that takes GORU's place."""
+
+    def __init__(self, group: Group, stand_in: str = "") -> None:
+        self.group, self.stand_in = group, stand_in
+        self.seeds: dict[str, int] = {}
+        """On how many seeds of each model the verdict rests."""
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.group.experiment
+
+    def name(self, model: str) -> str:
+        return self.stand_in if model == "goru" and self.stand_in else model
+
+    def title(self, model: str) -> str:
+        return title(self.name(model))
+
+    def runs(self, model: str) -> list[Record]:
+        """The finished runs of a model; MissingError where there is none."""
+        name = self.name(model)
+        found = self.group.finished(name)
+        if not found:
+            failed = any(run.state == "failed" for run in self.group.runs(name))
+            raise MissingError(f"{self.title(model)} failed" if failed else f"no finished run of {self.title(model)}")
+        self.seeds[name] = len({run.config.seed for run in found})
+        return found
+
+    def whole(self, model: str, score: str) -> Spread:
+        """A score of an experiment in parts, in percent: for each seed that has all parts the mean over them."""
+        self.runs(model)
+        name = self.name(model)
+        complete = self.group.seed_means(name, score)
+        if not complete:
+            done, all_parts = self.group.parts_done(name, score), self.experiment.part_count
+            raise MissingError(f"{done} of {all_parts} {self.experiment.parts} of {self.title(model)} finished")
+        self.seeds[name] = len(complete)
+        return spread([100 * mean for mean in complete])
+
+    def deviation_of_parts(self, model: str, score: str) -> float:
+        """The deviation of a score over the parts, in points, of the seeds that have them all."""
+        values = [run.score(score) for run in self.group.shown(self.name(model))]
+        return spread([100 * value for value in values if value is not None]).deviation
+
+    def failures(self) -> list[str]:
+        """The models looked up that have failed runs, in words."""
+        found = []
+        for name in self.seeds:
+            records = self.group.models[name]
+            failed = sum(run.state == "failed" for run in records)
+            if failed:
+                found.append(f"{failed} of {len(records)} runs of {title(name)} failed")
+        return found
+
+    def scores(self, model: str, name: str) -> list[float]:
+        """A final score of every finished run of a model."""
+        values = [run.score(name) for run in self.runs(model)]
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
+            raise MissingError(f"no {name} of {self.title(model)}")
+        return known
+
+    def loss(self, model: str) -> Spread:
+        return spread(self.scores(model, "test_loss"))
+
+    def share(self, model: str) -> float:
+        """Final test loss over the baseline."""
+        return self.loss(model).mean / self.group.baseline
+
+    def speed(self, model: str) -> Spread:
+        return spread([run.mean_test_loss for run in self.runs(model)])
+
+    def solved(self, model: str) -> bool:
+        return self.share(model) < SOLVED
+
+    def at_baseline(self, model: str) -> bool:
+        return self.share(model) > AT_BASELINE
+
+    # Evidence
+
+    def shares(self, *models: str) -> str:
+        return ", ".join(f"{self.title(m)} at {self.share(m):.1%} of the baseline" for m in models)
+
+    def steadiness(self, *models: str) -> str:
+        """How often models were below the bar at the end of training: the verdict hangs on the last evaluation."""
+        bar = SOLVED * self.group.baseline
+        last = {m: [loss for run in self.runs(m) for loss in run.test.losses[-LAST:]] for m in models}
+        counts = (f"{self.title(m)} in {sum(v < bar for v in last[m])} of the last {len(last[m])}" for m in models)
+        return f"{self.shares(*models)}; below {SOLVED:.0%}: {', '.join(counts)} evaluations"
+
+    def listed(self, measure: Callable[[str], Spread], *models: str) -> str:
+        return ", ".join(f"{self.title(m)} {measure(m)}" for m in models)
+
+
+Rule = Callable[[Facts], list[Statement]]
+"""From the facts to the statements of a claim, the first its heart."""
+
+
+def better(a: Spread, b: Spread) -> bool:
+    """Whether a is lower by more than the spread."""
+    return b.mean - a.mean > max(a.deviation, b.deviation)
+
+
+def best(what: str, ours: Spread, others: Sequence[Spread], evidence: str, *, higher: bool = False) -> list[Statement]:
+    """GORU is best, in two statements: ahead of all others; by more than the spread."""
+    one_seed = max(value.count for value in (ours, *others)) == 1
+    ahead = (ours.mean > other.mean if higher else ours.mean < other.mean for other in others)
+    clearly = (better(other, ours) if higher else better(ours, other) for other in others)
+    return [
+        Statement(f"GORU has the {what}", all(ahead), evidence),
+        Statement(
+            "by more than the spread over the seeds" + (" (one seed: there is none)" if one_seed else ""),
+            all(clearly),
+            evidence,
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a figure of the paper shows of a model, in words, and whether a loss of ours agrees with it."""
+
+    text: str
+    holds: Callable[[float, Sequence[float], float], bool]
+    """From a model's final loss, those of `rivals` and the baseline."""
+    rivals: tuple[str, ...] = ()
+
+
+SOLVES = Level("solved", lambda loss, _, baseline: loss / baseline < SOLVED)
+STAYS_AT_BASELINE = Level("at the baseline", lambda loss, _, baseline: loss / baseline > AT_BASELINE)

@@ -1,0 +1,101 @@
+"""Shortest path: read a graph edge by edge, then say the shortest path between two of its nodes."""
+
+from __future__ import annotations
+
+from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, difference, in_paper, on_files, score
+from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
+from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, RIVALS, model
+from goru.lab.paper.outcomes import Group
+from goru.lab.paper.rules import Facts, Statement, best
+from goru.lab.tasks.shortest_path import ShortestPath
+from goru.lab.training.config import OptimizerConfig, RunConfig
+
+PAPER = {"EURNN": (66.3, 3.2), "LSTM": (60.9, 4.7), "GRU": (74.1, 4.8), "GORU": (75.0, 5.3)}
+"""Accuracy in percent and its deviation."""
+FOLDS = {f"fold{k:02}": {"task.fold": k} for k in range(1, 11)}
+
+
+def goru_is_best(f: Facts) -> list[Statement]:
+    means = {m: f.whole(m, "test_accuracy") for m in ("goru", *RIVALS)}
+    folds = {m: f.deviation_of_parts(m, "test_accuracy") for m in means}
+    evidence = ", ".join(f"{f.title(m)} {value} (over the folds ± {folds[m]:.1f})" for m, value in means.items())
+    return best("highest mean accuracy", means["goru"], [means[m] for m in RIVALS], evidence, higher=True)
+
+
+def _difference(group: Group, name: str) -> str | Cell:
+    theirs, ours = PAPER.get(model(name).row), group.final_mean(name, "test_accuracy")
+    if theirs is None or ours is None:
+        return ""
+    whole = bool(group.complete_seeds(name))
+    return difference(100 * ours, theirs[0], close=theirs[1], digits=1, higher_is_better=True, whole=whole)
+
+
+def _guesses(group: Group) -> dict[str, dict[str, str]]:
+    """What one scores without reading the graph, and with a look at the neighbors of the source."""
+    return {
+        title: {
+            "accuracy %": f"{100 * group.reference(f'{level}_accuracy'):.1f}",
+            "whole sequences %": f"{100 * group.reference(f'{level}_sequence_accuracy'):.1f}",
+        }
+        for level, title in (("any_node", "guess: any node between"), ("neighbour", "guess: a neighbor between"))
+    }
+
+
+EXPERIMENT = Experiment(
+    name="shortest_path",
+    title="Algorithmic task: shortest path",
+    label="Algorithmic task",
+    place=4,
+    summary="Read a graph of nine nodes edge by edge, then say the shortest path between two of them.",
+    base=RunConfig(
+        experiment="shortest_path",
+        steps=0,
+        epochs=200,
+        batch=50,
+        eval_every=0,
+        patience=40,
+        optimizer=OptimizerConfig(lr=0.001),
+        task=ShortestPath(),
+    ),
+    models=EQUAL_MODELS,
+    variants=FOLDS,
+    parts="folds",
+    generated=Smaller({"task.data": "generated"}, variants=tuple(FOLDS)),
+    quick=Smaller({"epochs": 60, "patience": 0}, variants=("fold01",), models=MAIN_MODELS),
+    paper=Paper(
+        shown_in="Table: algo", says="Accuracy: GORU 75.0 ± 5.3, GRU 74.1 ± 4.8, EURNN 66.3 ± 3.2, LSTM 60.9 ± 4.7."
+    ),
+    claims=(Claim("C7", "GORU has the best mean on the algorithmic task.", goru_is_best),),
+    matched=MATCHED_UNITS,
+    decisions=(
+        "Tokens are fed one-hot to every model; the L + 1 outputs (path, end) are read from step 76 on, "
+        "an `ans` token goes in for each node of the path.",
+        "At most 200 epochs of 19 steps, stopped after 40 without a lower validation loss; the test "
+        "scores are those of the best epoch. Mean and deviation over the ten folds.",
+        "Both accuracies are given: single symbols (most likely the paper's) and whole sequences. "
+        "Reference levels: source, any node, target and end, guessed without reading the graph; and the same with a "
+        "neighbor of the source in the middle.",
+    ),
+    columns=(
+        Column("accuracy %", score("test_accuracy", 100, 1), brief=True),
+        Column("whole sequences %", score("test_sequence_accuracy", 100, 1), brief=True),
+        Column(
+            "paper %",
+            in_paper({row: f"{mean} ± {deviation}" for row, (mean, deviation) in PAPER.items()}),
+            on_files,
+            brief=True,
+        ),
+        Column(
+            "difference", _difference, on_files, brief=True, note="Close: within the deviation that the paper prints."
+        ),
+        *RUN_COLUMNS,
+    ),
+    references=_guesses,
+    measure=Measure(
+        "accuracy %",
+        "test_accuracy",
+        scale=100,
+        paper=in_paper({row: str(mean) for row, (mean, _) in PAPER.items()}),
+    ),
+    time_steps=lambda _: 80.0,
+)

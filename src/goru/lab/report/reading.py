@@ -1,0 +1,144 @@
+"""Reads run directories and groups the runs by experiment, variant and model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from goru.lab import paper
+from goru.lab.errors import LabError, printable
+from goru.lab.paper.outcomes import Group, Record
+from goru.lab.training import manifest
+from goru.lab.training import run_directory as runs
+
+
+def load(folder: Path) -> tuple[list[Group], list[str]]:
+    """The groups in a folder of runs, in the paper's order, and sentences about runs that cannot be read."""
+    groups: dict[tuple[str, str], Group] = {}
+    problems = []
+    for path in runs.find(folder):
+        try:
+            record = read(path)
+        except LabError as error:
+            problems.append(str(error))
+            continue
+        if record is None:
+            continue
+        c = record.config
+        one = paper.experiment(c.experiment)
+        if path != c.directory(folder):
+            problems.append(f"{path} is left out: by its configuration it should be {c.directory(folder)}.")
+        elif other := one.other_settings(c):
+            problems.append(f"{path} is left out: it has other settings than {c.variant} ({other}).")
+        else:
+            variant = one.group_of(c.variant)
+            group = groups.setdefault((one.name, variant), Group(one, variant))
+            group.models.setdefault(c.model, []).append(record)
+    ordered = [_in_order(groups[key]) for key in sorted(groups, key=_order)]
+    return ordered, [printable(problem) for problem in problems]
+
+
+def unverified(groups: list[Group]) -> list[str]:
+    """Sentences about the finished runs whose files had no checksums when they ended."""
+    finished = [record for group in groups for record in group.records if record.finished]
+    never, late = (sum(record.checked_since == since for record in finished) for since in ("never", "record"))
+    sentences = {
+        "they have no checksums": never,
+        "they got their checksums only when they were recorded": late,
+    }
+    return [
+        f"{count} of {len(finished)} finished runs are unverified: an older version ran them, and {why}."
+        for why, count in sentences.items()
+        if count
+    ]
+
+
+def _order(key: tuple[str, str]) -> tuple[int, bool, bool, str]:
+    """As in the paper; its own setting first, the small version and generated data last."""
+    name, variant = key
+    return list(paper.EXPERIMENTS).index(name), variant != "paper", bool(paper.split_variant(variant)[0]), variant
+
+
+def _in_order(group: Group) -> Group:
+    """The group with its models in the experiment's order."""
+    known = list(group.experiment.models)
+    names = sorted(group.models, key=lambda m: (known.index(m) if m in known else len(known), m))
+    return Group(group.experiment, group.variant, {name: group.models[name] for name in names})
+
+
+def read(path: Path) -> Record | None:
+    """The run in a directory; None when it has not begun, LabError when its files are malformed."""
+    config = runs.read_config(path)
+    metrics = runs.read_metrics(path)
+    if config is None or not metrics:
+        return None
+    _check_metrics(path / "metrics.jsonl", metrics)
+    result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
+    since: manifest.Since = "run"
+    if result is not None:
+        since = manifest.verify(path)
+        _check_result(path / "result.json", result)
+    figure = runs.read_json(path / "figure.json")
+    if figure is not None:
+        _check_figure(path / "figure.json", figure)
+    environment = runs.read_json(path / "environment.json")
+    if result is not None:
+        state = "finished"
+    elif runs.is_alive(path):
+        state = "running"
+    else:
+        state = "stopped" if failure is None else "failed"
+    message = failure.get("message", "") if isinstance(failure, dict) and state == "failed" else ""
+    known = environment if isinstance(environment, dict) else {}
+    return Record(path, config, metrics, result, figure, known, state, str(message), since)
+
+
+# A report reads what others wrote: a malformed file is one sentence, not a traceback in the middle of a table.
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_metrics(file: Path, lines: list[Any]) -> None:
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or not all(map(_is_number, line.values())) or not {"step", "seconds"} <= {*line}:
+            raise LabError(f"{file}, line {number}, should be an object of numbers with step and seconds.")
+    if not {"baseline", "last_step"} <= {*lines[0]} or not {"test_loss", "valid_loss"} & {*lines[0]}:
+        raise LabError(f"{file} does not begin with the first evaluation.")
+
+
+def _check_result(file: Path, result: Any) -> None:
+    numbers = ("step", "total_seconds", "parameters", "hidden_to_hidden_parameters")
+    if not isinstance(result, dict) or not all(_is_number(result.get(name)) for name in numbers):
+        raise LabError(f"{file} should be an object with the numbers {', '.join(numbers)}.")
+    final = result.get("final")
+    if not isinstance(final, dict) or not final or not all(map(_is_number, final.values())):
+        raise LabError(f"{file} should have the final scores as an object of numbers.")
+    if "test_loss" not in final:
+        raise LabError(f"{file} should have test_loss among the final scores.")
+    if not all(_is_number(result.get(name, 0)) for name in ("best_step", "finished_time")):
+        raise LabError(f"{file} should have numbers as best_step and finished_time.")
+
+
+def _check_figure(file: Path, figure: Any) -> None:
+    if not isinstance(figure, dict):
+        raise LabError(f"{file} should be an object.")
+    if "gate_share" in figure or "gate_share_noise" in figure:
+        shares, noise = figure.get("gate_share"), figure.get("noise")
+        rows = shares if isinstance(shares, list) and isinstance(noise, list) and len(shares) == len(noise) else []
+        means = [figure.get(name) for name in ("gate_threshold", "gate_share_brackets")]
+        on_noise = figure.get("gate_share_noise")  # None for a sequence without noise
+        if not rows or not all(map(_is_number, [*rows, *means, 0 if on_noise is None else on_noise])):
+            raise LabError(f"{file} should have gate_share and noise of one length, and their means.")
+    if "spectrum_truth" in figure:
+        frames = [figure["spectrum_truth"], figure.get("spectrum_prediction")]
+        scales = (figure.get(name) for name in ("spectrum_seconds_a_frame", "spectrum_highest_hertz"))
+        try:
+            shapes = {np.asarray(values, dtype=float).shape for values in frames}
+        except (TypeError, ValueError):
+            shapes = set()
+        if len(shapes) != 1 or len(shapes.pop()) != 2 or not all(map(_is_number, scales)):
+            raise LabError(f"{file} should have two spectra of one shape, and their scales.")

@@ -1,0 +1,86 @@
+"""Running the torch.nn.GRU and torch.nn.LSTM layers of an existing model on the kernels of this package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from .gated import GRU, LSTM
+
+# Attributes of every nn.Module that hold hooks. They go to the new layer as the same objects, so that handles that were
+# given out still remove their hooks.
+HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called"))]
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """What `accelerate` did: names of the layers that it replaced, and why it left others as they are."""
+
+    replaced: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"{name}: replaced" for name in self.replaced]
+        lines += [f"{name}: left as it is, {reason}" for name, reason in self.left.items()]
+        return "\n".join(lines) or "no nn.GRU and no nn.LSTM found"
+
+
+def accelerate(module: nn.Module) -> Acceleration:
+    """Replace every torch.nn.GRU and torch.nn.LSTM inside `module`, in place, by the same layer on our kernels.
+
+    The new layers have the very parameters of the old ones (an optimizer keeps working, tied weights stay tied), their
+    hooks, their mode and their state dict. A layer that would not behave the same is left as it is, with the reason.
+
+    >>> model = nn.Sequential(nn.LSTM(10, 20))
+    >>> print(accelerate(model))
+    0: replaced
+    """
+    if type(module) in (nn.GRU, nn.LSTM):
+        name = type(module).__name__
+        raise TypeError(
+            f"accelerate replaces layers inside a module, got an nn.{name} itself: build goru.{name} and load its state"
+            " dict"
+        )
+    done = Acceleration()
+    new: dict[int, nn.Module] = {}  # one for each old layer, wherever it is used
+    for path, parent in list(module.named_modules()):
+        for name, child in list(parent._modules.items()):
+            if not isinstance(child, nn.GRU | nn.LSTM):
+                continue
+            where = f"{path}.{name}" if path else name
+            if (reason := _obstacle(child)) is not None:
+                done.left[where] = reason
+                continue
+            if id(child) not in new:
+                new[id(child)] = _replacement(child)
+            parent._modules[name] = new[id(child)]
+            done.replaced.append(where)
+    return done
+
+
+def _obstacle(layer: nn.GRU | nn.LSTM) -> str | None:
+    """Why the layer cannot be replaced by one that behaves the same, in a clause; None if it can."""
+    if parametrize.is_parametrized(layer):
+        return "it is parametrized: accelerate the model first, parametrize then"
+    if type(layer) not in (nn.GRU, nn.LSTM):
+        return f"{type(layer).__name__} is a subclass of nn.{'GRU' if isinstance(layer, nn.GRU) else 'LSTM'}"
+    if layer.proj_size:
+        return f"it has projections (proj_size={layer.proj_size})"
+    names = {name for group in layer._all_weights for name in group}
+    if {name for name, parameter in layer._parameters.items() if parameter is not None} != names:
+        return "its parameters are not those of torch, as after torch.nn.utils.weight_norm"
+    return None
+
+
+def _replacement(old: nn.GRU | nn.LSTM) -> nn.Module:
+    arguments = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional"]
+    options = {name: getattr(old, name) for name in arguments}
+    new = (LSTM if isinstance(old, nn.LSTM) else GRU)(**options, device="meta")
+    new.dropout = float(old.dropout)  # here and not above: torch has warned of one that has no effect
+    new._parameters = old._parameters
+    new.train(old.training)
+    for name in HOOKS:
+        setattr(new, name, getattr(old, name))
+    return new

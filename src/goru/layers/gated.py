@@ -1,0 +1,199 @@
+"""GRU and LSTM: the functions of torch.nn.GRU and torch.nn.LSTM on the kernels of this package.
+
+Constructors, parameter names, shapes and state dicts are torch's, so that either loads the other's weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..kernels import gated
+from ..kernels.gated import GatedOptions, GruInputs, LstmInputs
+from ..kernels.recurrence import Recurrence, Stepper
+from .recurrent import Parameters, RecurrentCell, RecurrentLayer, State, check_sizes
+
+
+@dataclass(frozen=True)
+class GatedUnit:
+    """Parameters, initialisation and recurrence of a GRU or an LSTM."""
+
+    name: str
+    hidden_size: int
+    bias: bool
+
+    @property
+    def kernel(self) -> Recurrence:
+        return gated.LSTM if self.name == "LSTM" else gated.GRU
+
+    @property
+    def recurrence(self) -> str:
+        return self.kernel.name
+
+    def shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        rows = (4 if self.name == "LSTM" else 3) * self.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size), "weight_hh": (rows, self.hidden_size)}
+        return shapes | ({"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {})
+
+    @torch.no_grad()
+    def initialise(self, parameters: Parameters) -> None:
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in parameters.values():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
+        return (dtype, dtype) if self.name == "LSTM" else (dtype,)
+
+    def inputs(self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None) -> GruInputs | LstmInputs:
+        """The arguments of the recurrence."""
+        weights = parameters["weight_ih"], parameters["weight_hh"], parameters.get("bias_ih"), parameters.get("bias_hh")
+        if self.name == "LSTM":
+            h, c = state
+            return LstmInputs(x, h, c, *weights, lengths)
+        return GruInputs(x, state[0], *weights, lengths)
+
+    def run(
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: str
+    ) -> tuple[Tensor, State]:
+        inputs = self.inputs(x, state, parameters, lengths)
+        output, *last = self.kernel(inputs, GatedOptions(reverse), backend)
+        return output, tuple(last)
+
+    def describe(self) -> str:
+        return ""
+
+
+class GRU(RecurrentLayer):
+    """The function of `torch.nn.GRU`, with its constructor and its parameters, on the kernels of this package.
+
+    >>> layer = GRU(10, 128, batch_first=True)
+    >>> _ = layer.load_state_dict(nn.GRU(10, 128).state_dict())
+    >>> output, h_n = layer(torch.zeros(32, 50, 10))
+    >>> output.shape, h_n.shape
+    (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
+
+    By keyword only:
+        backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_sizes(input_size, hidden_size, bias)
+        super().__init__(
+            GatedUnit("GRU", hidden_size, bias),
+            input_size,
+            hidden_size,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )
+
+
+class LSTM(RecurrentLayer):
+    """The function of `torch.nn.LSTM`, with its constructor and its parameters, on the kernels of this package.
+
+    >>> layer = LSTM(10, 128, batch_first=True)
+    >>> _ = layer.load_state_dict(nn.LSTM(10, 128).state_dict())
+    >>> output, (h_n, c_n) = layer(torch.zeros(32, 50, 10))
+    >>> output.shape, c_n.shape
+    (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
+
+    `hx` is a pair (h_0, c_0). `proj_size` must be 0. By keyword only:
+        backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_sizes(input_size, hidden_size, bias)
+        if proj_size != 0:
+            raise ValueError(f"goru.LSTM has no projections: proj_size must be 0, got {proj_size}; use torch.nn.LSTM")
+        super().__init__(
+            GatedUnit("LSTM", hidden_size, bias),
+            input_size,
+            hidden_size,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )
+        self.proj_size = 0
+
+
+class GatedCell(RecurrentCell):
+    """One step of a GRU or an LSTM."""
+
+    optional = ("bias_ih", "bias_hh")
+    step_parameters = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        backend: str | None = None,
+    ) -> None:
+        check_sizes(input_size, hidden_size, bias)
+        unit = GatedUnit(type(self).__name__.removesuffix("Cell"), hidden_size, bias)
+        super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
+        self.bias = bias
+        self._stepper = Stepper(unit.recurrence, GatedOptions())
+
+
+class GRUCell(GatedCell):
+    """One step of a GRU; the function of `torch.nn.GRUCell`.
+
+    >>> cell = GRUCell(10, 20)
+    >>> cell(torch.zeros(3, 10)).shape
+    torch.Size([3, 20])
+    """
+
+
+class LSTMCell(GatedCell):
+    """One step of an LSTM; the function of `torch.nn.LSTMCell`.
+
+    >>> cell = LSTMCell(10, 20)
+    >>> h, c = cell(torch.zeros(3, 10))
+    >>> h.shape, c.shape
+    (torch.Size([3, 20]), torch.Size([3, 20]))
+    """

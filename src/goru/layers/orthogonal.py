@@ -1,0 +1,125 @@
+"""Layers and cells whose transition is a mesh: angles, the matrix U, its cache, and how orthogonal it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..kernels.mesh import MESH_MATRIX, build_matrix
+from ..rotations import Mesh, orthogonality_error
+from ..tracing import refuse_transforms, untraced
+from .recurrent import Parameters, RecurrentCell, RecurrentLayer, State
+
+
+class OrthogonalUnit(Protocol):
+    """A unit (recurrent.py) with a mesh. Its parameters include `angles`."""
+
+    @property
+    def mesh(self) -> Mesh: ...
+
+    def run(
+        self,
+        x: Tensor,
+        state: State,
+        parameters: Parameters,
+        lengths: Tensor | None,
+        reverse: bool,
+        backend: str,
+        matrix: Callable[[], Tensor],
+    ) -> tuple[Tensor, State]:
+        """As the run of any unit; `matrix()` gives U, built once for the pass or cached from an earlier one."""
+        ...
+
+
+class MatrixCache:
+    """U of the last inference call, valid for as long as the angles have the same values.
+
+    Values are compared, not version counters: those miss a change through `.data`.
+    """
+
+    def __init__(self) -> None:
+        self.cached: dict[str, tuple[Tensor, str, Tensor]] = {}
+
+    def matrix(self, key: str, angles: Tensor, mesh: Mesh, backend: str) -> Tensor:
+        needs_gradient = torch.is_grad_enabled() and angles.requires_grad
+        if MESH_MATRIX.is_plain(backend) or needs_gradient or not untraced(angles):
+            return build_matrix(angles, mesh, backend)
+        refuse_transforms(backend, angles)  # a cached U would hide that derivatives are needed
+        cached = self.cached.get(key)
+        if cached is not None:
+            before, by, u = cached
+            if by == backend and before.dtype == angles.dtype and torch.equal(before, angles):
+                return u
+        # An inference tensor could not be saved for a backward pass that comes later, with frozen angles.
+        with torch.inference_mode(False), torch.no_grad():
+            u = build_matrix(angles, mesh, backend)
+            self.cached[key] = (angles.detach().clone(), backend, u)
+        return u
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"cached": {}}
+
+
+class OrthogonalLayer(RecurrentLayer):
+    """Stacked layers of a unit with a mesh."""
+
+    unit: Any
+
+    def __init__(self, unit: Any, input_size: int, hidden_size: int, **options: Any) -> None:
+        super().__init__(unit, input_size, hidden_size, **options)
+        self._matrices = MatrixCache()
+
+    def _run_unit(self, x, state, parameters, lengths, reverse, backend, suffix):
+        def matrix() -> Tensor:
+            return self._matrices.matrix(suffix, parameters["angles"], self.unit.mesh, backend)
+
+        return self.unit.run(x, state, parameters, lengths, reverse, backend, matrix)
+
+    def orthogonal_matrix(self, layer: int = 0, reverse: bool = False) -> Tensor:
+        """The H x H matrix U of one layer and direction; it acts as U @ h. Differentiable."""
+        if not 0 <= layer < self.num_layers:
+            raise IndexError(f"layer must be from 0 to {self.num_layers - 1}, got {layer}")
+        if reverse and not self.bidirectional:
+            raise IndexError("reverse=True asks for the backward direction, but the layer is not bidirectional")
+        angles = self._parameters_of(layer, reverse)["angles"]
+        return build_matrix(angles, self.unit.mesh, self._backend(angles))
+
+    def orthogonality_error(self) -> float:
+        """max |U^H U - I| over all layers and directions."""
+        with torch.no_grad():
+            errors = [
+                orthogonality_error(self.orthogonal_matrix(layer, bool(reverse)))
+                for layer in range(self.num_layers)
+                for reverse in range(self.num_directions)
+            ]
+            return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max would pass over a NaN
+
+
+class OrthogonalCell(RecurrentCell):
+    """One step of a unit with a mesh."""
+
+    unit: Any
+
+    def __init__(self, unit: Any, input_size: int, hidden_size: int, **options: Any) -> None:
+        super().__init__(unit, input_size, hidden_size, **options)
+        self._matrices = MatrixCache()
+
+    def _run_unit(self, x, state, parameters, backend):
+        def matrix() -> Tensor:
+            return self._matrices.matrix("", parameters["angles"], self.unit.mesh, backend)
+
+        return self.unit.run(x, state, parameters, None, False, backend, matrix)
+
+    def orthogonal_matrix(self) -> Tensor:
+        """The H x H matrix U; it acts as U @ h. Differentiable."""
+        angles = self.angles
+        assert isinstance(angles, Tensor)
+        return build_matrix(angles, self.unit.mesh, self._backend(angles))
+
+    def orthogonality_error(self) -> float:
+        """max |U^H U - I|."""
+        with torch.no_grad():
+            return orthogonality_error(self.orthogonal_matrix())

@@ -1,0 +1,93 @@
+"""How the parameters of a GORU start: the authors' two public versions by name, or a number of steps to remember.
+
+The mathematics is in docs/mathematics.md, "How long a state lasts".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ..rotations import Mesh
+from .recurrent import Parameters
+
+if TYPE_CHECKING:
+    from .goru import GORUUnit
+
+Start = Callable[["GORUUnit", Parameters], None]
+
+
+def _published(b_h: float) -> Start:
+    """Small weights, an open reset gate, random angles, and this bias of modReLU."""
+
+    def start(unit: GORUUnit, parameters: Parameters) -> None:
+        H = unit.mesh.size
+        nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
+        if unit.gates:
+            nn.init.uniform_(parameters["weight_hh"], -0.01, 0.01)
+        if unit.bias:
+            bias = parameters["bias"].zero_()
+            if unit.reset_gate:
+                bias[:H] = 2.0
+            bias[-H:] = b_h
+        if unit.mesh.num_angles:
+            nn.init.uniform_(parameters["angles"], -math.pi, math.pi)
+
+    return start
+
+
+# By the name that `init` takes. The June 2017 version goes with mesh="tunable", capacity=2.
+STARTS: dict[str, Start] = {"published": _published(0.01), "june2017": _published(2.0)}
+
+OPEN_SHARE = 0.75
+"""Share of the units that rotate with open gates; the others rest near the identity."""
+USUAL_INPUTS = 10
+"""Bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller ones."""
+
+
+def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float) -> None:
+    """Start so that a state lasts for about `memory` steps.
+
+    The first three quarters of the units *rotate*: both gates let everything through, and U turns the state at random.
+    They carry what came in, each step moved on, as an EURNN does. The others *rest*: U is close to the identity
+    there, so the state stays where it is whatever the update gate does, and the gate sees the input from the start.
+    """
+    H = unit.mesh.size
+    rotating = torch.arange(H, device="cpu") < math.ceil(OPEN_SHARE * H)
+    b = math.log(2 * memory)
+    wide = math.sqrt(USUAL_INPUTS / max(USUAL_INPUTS, parameters["weight_ih"].shape[1]))
+    # Bounds of the weights: of the input for r, z and the candidate, and of the state for r and z.
+    rows = [*["reset"] * unit.reset_gate, *["update"] * unit.update_gate, "candidate"]
+    from_input = {"reset": (0.03, 0.1), "update": (0.03, 3.0), "candidate": (0.1, 1.0)}
+    for k, row in enumerate(rows):
+        _uniform(parameters["weight_ih"][k * H : (k + 1) * H], rotating, *(wide * w for w in from_input[row]))
+        if row != "candidate":
+            _uniform(parameters["weight_hh"][k * H : (k + 1) * H], rotating, 0.01, 0.03)
+    bias = parameters["bias"].zero_()
+    if unit.reset_gate:
+        bias[:H] = b
+    if unit.update_gate:
+        bias[-2 * H : -H] = torch.where(rotating, -b, 0.0).to(bias)
+    if unit.mesh.num_angles:
+        parameters["angles"].copy_(_angles(unit.mesh, rotating, memory))
+
+
+def _uniform(weight: Tensor, rotating: Tensor, bound: float, resting_bound: float) -> None:
+    weight.uniform_(-1, 1).mul_(torch.where(rotating, bound, resting_bound).to(weight)[:, None])
+
+
+def _angles(mesh: Mesh, rotating: Tensor, memory: float) -> Tensor:
+    """Uniform among rotating units, small among resting ones, 0 between the two kinds, so that U is two blocks."""
+    p, q = torch.tensor([pair for layer in mesh.pairs for pair in layer], device="cpu").T
+    # The eigenvalues of U turn by sqrt(layers) times this; the rest's decay over `memory` steps stays below 1/e.
+    small = min(1.0, math.sqrt(4 / (mesh.num_layers * memory)))
+    drawn = torch.where(
+        rotating[p],
+        torch.empty(len(p), device="cpu", dtype=torch.float64).uniform_(-math.pi, math.pi),
+        small * torch.randn(len(p), device="cpu", dtype=torch.float64),
+    )
+    return torch.where(rotating[p] == rotating[q], drawn, 0.0)

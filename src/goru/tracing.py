@@ -1,0 +1,96 @@
+"""Who else observes a call: compilers, tracers, modes, transforms, autocast, forward-mode derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+T = TypeVar("T")
+
+_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
+_tracing = getattr(torch._C, "_is_tracing", None)
+_PLAIN = (Tensor, torch.nn.Parameter)
+_INSTEAD = "build the layer with backend='reference' or use goru.use_backend('reference')"
+
+
+def untraced(*tensors: Tensor | None) -> bool:
+    """Whether a call may bypass torch's dispatcher: plain tensors, and no compiler, tracer, mode, transform or autocast
+    that has to see it. False where this torch cannot tell."""
+    if (
+        _modes is None
+        or _transforms is None
+        or _tracing is None
+        or torch.compiler.is_compiling()
+        or _modes() != 0
+        or _transforms()
+        or torch.is_autocast_enabled("cpu")
+        or _tracing()
+    ):
+        return False
+    for tensor in tensors:  # noqa: SIM110 (a generator costs as much as a good part of a single step)
+        if tensor is not None and not (type(tensor) in _PLAIN and tensor.is_cpu):
+            return False
+    return True
+
+
+def cached_constants(make: Callable[..., T]) -> Callable[..., T]:
+    """Caches constant tensors by the arguments that they are made from.
+
+    A traced call makes them anew: what is made there may be a fake tensor, which means nothing in another call.
+    """
+
+    @cache
+    def cached(*arguments: Any) -> T:
+        with torch.inference_mode(False):
+            return make(*arguments)
+
+    @wraps(make)
+    def look_up(*arguments: Any) -> T:
+        return cached(*arguments) if untraced() else make(*arguments)
+
+    return look_up
+
+
+def refuse_transforms(backend: str, *tensors: Tensor | None) -> None:
+    """RuntimeError where torch would need a derivative that a hand-derived backward pass cannot give."""
+    if torch.compiler.is_compiling():
+        return
+    given = [t for t in tensors if t is not None]
+    dual = forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in given)
+    if dual or (_transforms is not None and _transforms() and any(_is("gradtracking", t) for t in given)):
+        raise RuntimeError(
+            f"the {backend!r} backend knows neither forward-mode derivatives nor those of torch.func; {_INSTEAD}"
+        )
+
+
+def refuse_batches(backend: str, *tensors: Tensor) -> None:
+    """RuntimeError for the gradients that torch.autograd.grad(is_grads_batched=True) sends through a backward pass."""
+    if any(_is("legacy_batched", t) for t in tensors):
+        raise no_vmap(backend)
+
+
+def no_vmap(backend: str) -> RuntimeError:
+    return RuntimeError(f"the {backend!r} backend cannot run under torch.vmap; {_INSTEAD}")
+
+
+def _is(kind: str, tensor: Tensor) -> bool:
+    """Whether torch.func, or the vmap that came before it, has wrapped a tensor."""
+    test = getattr(getattr(torch._C, "_functorch", None), f"is_{kind}tensor", None)
+    return test is not None and bool(test(tensor))
+
+
+def autocast_enabled(tensor: Tensor) -> bool:
+    kind = tensor.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Leaves autocast. The operators do so by themselves; plain torch needs this."""
+    return torch.autocast(tensor.device.type, enabled=False) if autocast_enabled(tensor) else nullcontext()
