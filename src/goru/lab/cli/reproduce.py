@@ -31,7 +31,7 @@ class Options:
     """
 
     experiments: Names = ()
-    """Which experiments (none: all)."""
+    """Which experiments (none: all of the paper)."""
     quick: bool = False
     """The small version: shorter sequences, fewer steps."""
     models: tuple[str, ...] = ()

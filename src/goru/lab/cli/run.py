@@ -112,6 +112,8 @@ def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
     for reason in data.missing([config]).values():
         raise LabError(reason)
     check_used(config, base)
+    if config.task != base.task and config.layer.memory == base.layer.memory:
+        config = paper.experiment(config.experiment).with_memory(config)
     return options, _named(config, base, options.runs)
 
 

@@ -94,6 +94,8 @@ class Experiment:
     variants: Mapping[str, Changes] = field(default_factory=lambda: {"paper": {}})
     on_request: Mapping[str, Changes] = field(default_factory=dict)
     parts: str = ""
+    memory: Callable[[Any], int] | None = None
+    """From its task to the memory of the models that start with one, so that it follows the task's length."""
     quick: Smaller = field(default_factory=Smaller)
     generated: Smaller | None = None
     """None: the data are generated anyway."""
@@ -177,9 +179,19 @@ class Experiment:
         name = join_variant(kind, setting)
         config = dataclasses.replace(self.base, variant=name, model=model, seed=seed, layer=self.models[model])
         try:
-            return override(override(config, dict(smaller)), dict(changes))
+            return self.with_memory(override(override(config, dict(smaller)), dict(changes)))
         except ValueError as error:
             raise UsageError(f"{self.name}, variant {variant}: {error}.") from None
+
+    def with_memory(self, config: RunConfig) -> RunConfig:
+        """The configuration with the memory that fits its task, where the model starts with one."""
+        if self.memory is None or config.layer.memory is None:
+            return config
+        return override(config, {"layer.memory": self.memory(config.task)})
+
+    def tasks(self) -> set[type]:
+        """The kinds of tasks among its variants."""
+        return {type(self.base.task), *(type(c["task"]) for c in self.all_variants.values() if "task" in c)}
 
     def variant_of(self, config: RunConfig) -> str | None:
         """The name of the variant that a configuration is, whatever it calls itself."""

@@ -80,6 +80,7 @@ def _drawn(groups: list[Group]) -> list[Group]:
 
 def _headline(groups: list[Group]) -> str:
     """One row an experiment and setting, one column a model; the paper's number or words in brackets."""
+    groups = [group for group in groups if group.experiment.paper]
     trained = [model for group in groups for model in group.models]
     models = [model for model in dict.fromkeys([*paper.MODELS, *trained]) if model in trained and not _apart(model)]
     numbers = [[_number(group, model) for model in models] for group in groups]

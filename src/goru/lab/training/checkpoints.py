@@ -46,6 +46,8 @@ class Position:
     best_step: int = 0
     waited: int = 0
     """Evaluations since the best one."""
+    reached: bool = False
+    """Whether the last evaluation was below `stop_below`."""
 
 
 class UnusableError(Exception):

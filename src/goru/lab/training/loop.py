@@ -79,7 +79,7 @@ def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engin
 
 
 def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop: Callable[[], bool]) -> None:
-    """Train to the last step, or until patience is over: learn, log, evaluate, save."""
+    """Train to the last step, or until patience is over or the loss is low enough: learn, log, evaluate, save."""
     config, problem, position = training.config, training.problem, training.position
     started = time.monotonic() - position.seconds
     last_saved = last_logged = time.monotonic()
@@ -94,6 +94,7 @@ def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop:
     def evaluate(**more: float) -> None:
         scores = training.evaluate()
         training.remember_best(scores)
+        position.reached = scores.get("test_loss", math.inf) < config.stop_below * problem.baseline()
         run.append({"step": position.step, **more, **scores, "seconds": time.monotonic() - started})
 
     if position.step == 0:

@@ -31,6 +31,8 @@ class Training:
         self.problem = config.task.problem(config.seed, config.batch)
         if config.patience and "valid" not in self.problem.watched:
             raise LabError("--patience has no effect where there is no validation set: remove it.")
+        if config.stop_below and "test" not in self.problem.watched:
+            raise LabError("--stop-below has no effect where the test set is not scored during training: remove it.")
         device = _device(config)
         try:
             self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(device)
@@ -101,7 +103,7 @@ class Training:
     @property
     def finished(self) -> bool:
         out_of_patience = bool(self.config.patience) and self.position.waited >= self.config.patience
-        return out_of_patience or self.position.step >= self.last_step
+        return out_of_patience or self.position.reached or self.position.step >= self.last_step
 
     @property
     def finite(self) -> bool:
