@@ -45,12 +45,16 @@ class Options:
     """A folder to search for data sets before all others."""
     other_kernels: bool = False
     """Continue a run that another backend or instruction set began; environment.json says so."""
+    processes: int = 1
+    """Processes on this machine that share the batches; for several machines use torchrun."""
 
 
 def main(argv: list[str], console: Console) -> int:
     options, config = chosen(argv)
     directory = config.directory(options.runs)
     allow_other_kernels(options.other_kernels)
+    if options.processes != 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return _launch(options.processes, config, argv)
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one prints
     if (directory / "result.json").exists():
         console.print(f"{directory} is finished already.", highlight=False)
@@ -84,6 +88,14 @@ def main(argv: list[str], console: Console) -> int:
     scores = ", ".join(f"{name} {value:.4f}" for name, value in result["final"].items())
     console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}", highlight=False)
     return 0
+
+
+def _launch(processes: int, config: RunConfig, argv: list[str]) -> int:
+    if not 1 <= processes <= config.batch:
+        raise UsageError(f"--processes should be between 1 and {config.batch}, the rows of a batch; got {processes}.")
+    from goru.lab.training.launch import launch
+
+    return launch(processes, ["run", *argv])
 
 
 def _train(options: Options, config: RunConfig, group: Group | None, stop: Callable[[], bool]) -> dict[str, Any]:
