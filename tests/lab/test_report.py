@@ -525,7 +525,7 @@ def test_what_the_paper_says_stands_beside_full_runs(beside: str, tmp_path: Path
     if beside:
         write_run(tmp_path, "copying", "gru", STUCK, variant=beside)
     groups, _ = load(tmp_path)
-    assert page.render(sections.make(groups, []), [], None, []).count('class="said"') == 1
+    assert page.render(sections.make(groups, []), [], None, [], []).count('class="said"') == 1
 
 
 def test_layers_in_words(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
         console.print()
     for sentence in written.learned:
         console.print(sentence, highlight=False, soft_wrap=True)
+    for notice in written.notices:
+        console.print(notice, highlight=False, soft_wrap=True)
     for problem in written.problems:
         console.print(f"left out: {printable(problem)}", highlight=False, soft_wrap=True)
     console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)

@@ -18,7 +18,9 @@ from goru.lab.report.sections import Section
 MARKS = {claims.REPRODUCED: "✓", claims.PARTLY: "◐", claims.NOT_REPRODUCED: "✗", claims.OPEN: "…"}
 
 
-def render(sections: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str]) -> str:
+def render(
+    sections: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str], notices: list[str]
+) -> str:
     """The page as HTML. Everything that runs have written goes through the template's escaping."""
     files = resources.files("goru.lab.report")
     style, script = (files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
@@ -52,6 +54,7 @@ def render(sections: list[Section], verdicts: list[Verdict], cost: Table | None,
         cost_rules=costs.HOW_COUNTED,
         rules=claims.HOW_JUDGED,
         problems=problems,
+        notices=notices,
     )
 
 

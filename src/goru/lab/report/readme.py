@@ -13,7 +13,7 @@ from goru.lab.paper.columns import count
 from goru.lab.paper.outcomes import Group, spread
 from goru.lab.report import claims, figures, tables
 from goru.lab.report.page import MARKS
-from goru.lab.report.reading import load
+from goru.lab.report.reading import load, unverified
 from goru.lab.report.sections import machine
 
 BEGIN, END = "<!-- results: made by `make results`, do not edit -->", "<!-- end of results -->"
@@ -187,6 +187,7 @@ def _readme(groups: list[Group]) -> str:
         " and table from it; `make results RUNS=folder` adds newer runs and rewrites this file.\n",
         f"Last finished run: {last}.",
         *(f"- {tables.plain(text)}" for text in sorted({machine(record) for record in records})),
+        *(f"- {sentence}" for sentence in unverified(groups)),
         "",
         "## Results\n",
         section(groups, "."),

@@ -238,8 +238,15 @@ def machine(record: Record) -> str:
     return (
         f"{e.get('processor', 'unknown processor')}, {e.get('cores', '?')} cores, "
         f"{e.get('threads', '?')} thread a run, "
-        f"torch {versions.get('torch', '?')}, goru {versions.get('goru', '?')}"
+        f"torch {versions.get('torch', '?')}, goru {versions.get('goru', '?')}{_kernels(e.get('attempts'))}"
     )
+
+
+def _kernels(attempts: Any) -> str:
+    """The backend and instruction set of each attempt; where they changed, the last bits depend on when."""
+    known = [a for a in attempts if isinstance(a, dict) and "backend" in a] if isinstance(attempts, list) else []
+    used = dict.fromkeys(f"{a['backend']} ({a.get('isa', '?')})" for a in known)
+    return f", kernels: {', then '.join(used)}" if used else ""
 
 
 def _run_name(record: Record) -> str:

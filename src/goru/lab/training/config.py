@@ -77,6 +77,8 @@ class RunConfig:
         plain_name("model", self.model)
         if self.seed < 0 or self.threads < 1 or self.batch < 1:
             raise LabError("seed should be at least 0, threads and batch at least 1.")
+        if self.threads > MOST_THREADS:
+            raise LabError(f"threads should be at most {MOST_THREADS}, got {self.threads}.")
         if self.seed >= 2**63:
             raise LabError(f"seed should be below 2^63, got {self.seed}.")
         for name in ("steps", "epochs", "eval_every", "patience"):
@@ -128,6 +130,11 @@ def from_json(text: str | bytes, source: str) -> RunConfig:
     return _build(RunConfig, data, source)
 
 
+NAME_BYTES = 200
+"""Bytes of a name; file systems allow 255 for a folder."""
+MOST_THREADS = 1024
+
+
 def _task_type(data: dict[str, Any], experiment: Experiment) -> type:
     """The kind of task of a file: where an experiment has several, the one with the fields of the file."""
     given = data.get("task")
@@ -140,6 +147,9 @@ def _task_type(data: dict[str, Any], experiment: Experiment) -> type:
 
 def plain_name(what: str, name: str) -> str:
     """`name`, if it can be a folder's name and nothing else."""
+    length = len(name.encode())
+    if length > NAME_BYTES:
+        raise LabError(f"{what} should have at most {NAME_BYTES} bytes, got {length}: choose a shorter --variant.")
     if not name or name.startswith(".") or not all(c.isalnum() or c in "._-+" for c in name):
         raise LabError(f"{what} should be a plain folder name of letters, digits and ._-+, got {name!r}")
     return name

@@ -183,6 +183,8 @@ def planned_steps(config: RunConfig, problem: Problem) -> tuple[int, int]:
 def _device(config: RunConfig) -> torch.device:
     try:
         device = torch.device(config.device)
+        if device.type == "meta":
+            raise RuntimeError("it holds no values")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
