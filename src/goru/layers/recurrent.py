@@ -187,7 +187,7 @@ class RecurrentLayer(nn.Module):
     def implementation(self) -> tuple[str, str]:
         """The backend that would run now, and what its code is made for: the last bits of results depend on both."""
         weight = next(self.parameters())
-        chosen = self._backend(weight)
+        chosen = self._backend(weight).backend
         return chosen, backends.BACKENDS[chosen].level(weight.device)
 
     def forward(
