@@ -157,6 +157,12 @@ class RecurrentLayer(nn.Module):
     def __prepare_scriptable__(self) -> NoReturn:
         refuse_script(self)
 
+    def implementation(self) -> tuple[str, str]:
+        """The backend that would run now, and what its code is made for: the last bits of results depend on both."""
+        weight = next(self.parameters())
+        chosen = self._backend(weight).backend
+        return chosen, backends.BACKENDS[chosen].level(weight.device)
+
     def forward(
         self,
         input: Tensor | PackedSequence,
