@@ -147,8 +147,9 @@ def test_a_complex_state_is_refused(tmp_path: Path) -> None:
         export(goru.EURNN(I, H).eval(), (torch.randn(5, 2, I),), None, tmp_path / "layer.onnx")
 
 
-def test_a_cell_exports_one_step(tmp_path: Path) -> None:
-    cell, path = lively(goru.GORUCell(I, H)), tmp_path / "cell.onnx"
+@pytest.mark.parametrize("kind", [goru.GORUCell, goru.GRUCell])
+def test_a_cell_exports_one_step(kind: Any, tmp_path: Path) -> None:
+    cell, path = lively(kind(I, H)), tmp_path / "cell.onnx"
     torch.onnx.export(
         cell, (torch.randn(2, I), torch.randn(2, H)), path, dynamo=True, verbose=False,
         custom_translation_table=goru.onnx.translations(),

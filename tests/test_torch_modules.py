@@ -1,4 +1,4 @@
-"""PyTorch's own module tests, pointed at this library: the samples and the errors of nn.GRU, nn.LSTM and their cells."""
+"""PyTorch's own module tests, pointed at this library: samples and errors of nn.GRU, nn.LSTM and their cells."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def test_noncontiguous_tensors(ours: Any, sample: Any) -> None:
     wanted = list(module.parameters())
     sums = [torch.stack([t.pow(2).sum() for t in results]).sum() for results in (found, expected)]
     torch.testing.assert_close(
-        torch.autograd.grad(sums[0], [*tensors(spread), *wanted]), torch.autograd.grad(sums[1], [*tensors(args), *wanted])
+        torch.autograd.grad(sums[0], [*tensors(spread), *wanted]),
+        torch.autograd.grad(sums[1], [*tensors(args), *wanted]),
     )
 
 

@@ -3,9 +3,10 @@
     torch.onnx.export(model, (x,), "model.onnx", dynamo=True, custom_translation_table=goru.onnx.translations(),
                       dynamic_shapes=...)
 
-GRU and LSTM become ONNX's own. The recurrence of GORU and EURNN becomes a Scan over the steps. The numbers of steps and
-rows stay free; U becomes the products of its rotations, constants that torch's exporter or the runtime folds. The file has no operator outside ONNX's own set. A
-complex EURNN has no translation: ONNX has no complex products. Needs the extra `goru[onnx]`.
+GRU and LSTM become ONNX's own. The recurrence of GORU and EURNN becomes a Scan over the steps, and U the product of its
+rotations, constants that torch's exporter or the runtime folds. The numbers of steps and rows stay free. The
+file has no operator outside ONNX's own set. A complex EURNN has no translation: ONNX has no complex products. Needs the
+extra `goru[onnx]`.
 
 Legend: T steps, B batch, I input, H hidden.
 """
@@ -91,13 +92,20 @@ def _lstm(inputs: Any, options: GatedOptions) -> tuple[Value, ...]:
 
 
 def _gated(
-    operator: Any, inputs: Any, options: GatedOptions, states: Sequence[Value], order: tuple[int, ...], **attributes: int
+    operator: Any,
+    inputs: Any,
+    options: GatedOptions,
+    states: Sequence[Value],
+    order: tuple[int, ...],
+    **attributes: int,
 ) -> tuple[Value, ...]:
     """ONNX's own operator, for one direction; its arrays have an axis of directions."""
 
-    def ordered(rows: Value) -> Value:
-        gates = op.Split(rows, num_outputs=len(order), axis=0)
-        return op.Concat(*(gates[i] for i in order), axis=0)
+    H = inputs.weight_hh.shape[1]
+    rows = _constant(np.arange(len(order) * H).reshape(-1, H)[list(order)].ravel())
+
+    def ordered(by_gate: Value) -> Value:
+        return op.Gather(by_gate, rows, axis=0)
 
     def with_direction(value: Value) -> Value:
         return op.Unsqueeze(value, _constant([0]))
@@ -112,7 +120,7 @@ def _gated(
         bias,
         None if inputs.lengths is None else op.Cast(inputs.lengths, to=ir.DataType.INT32.value),
         *map(with_direction, states),
-        hidden_size=inputs.weight_hh.shape[1],
+        hidden_size=H,
         direction="reverse" if options.reverse else "forward",
         **attributes,
     )

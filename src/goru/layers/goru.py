@@ -22,8 +22,8 @@ from ..kernels.goru import GoruInputs, GoruOptions
 from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
-from .unit import Parameters, State, check_sizes
 from .starts import STARTS, start_with_memory
+from .unit import Parameters, State, check_sizes
 
 if TYPE_CHECKING:
     from .convert import Conversion

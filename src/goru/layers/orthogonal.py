@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..kernels.backends import Choice
 from ..kernels.mesh import MESH_MATRIX, build_matrix

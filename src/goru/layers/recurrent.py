@@ -1,7 +1,8 @@
 """The contract of torch.nn.GRU and torch.nn.GRUCell, written once for every unit of this package.
 
-A *unit* (unit.py) has the parameters, their initialisation and the recurrence of one layer in one direction. The modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names,
-errors. Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B batch, I input, H hidden.
+A *unit* (unit.py) has the parameters, their initialisation and the recurrence of one layer in one direction. The
+modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names, errors.
+Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B batch, I input, H hidden.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..kernels.backends import Choice
 from ..kernels.recurrence import Stepper
 from ..tracing import autocast_enabled
 from .unit import Parameters, State, Unit, as_state, check_floating, from_state, in_dtype, result_dtype
+
 
 class RecurrentLayer(nn.Module):
     """Stacked layers of one unit, in one or two directions, called as nn.GRU is."""
