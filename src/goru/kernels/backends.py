@@ -185,7 +185,7 @@ def choose(
             continue
         obstacle = backend.obstacle_to(recurrence, device, dtype, hidden)
         if obstacle is None:
-            merits = filter(None, [*obstacles, backend.merit])
+            merits = [*obstacles, backend.merit] if backend.merit else obstacles
             return Choice(backend.name, f"{source}: {'; '.join(merits)}", requested)
         obstacles.append(obstacle)
     raise RuntimeError(f"no backend can run here ({source}): {'; '.join(obstacles)}")

@@ -384,9 +384,10 @@ class RecurrentCell(nn.Module):
         if input.dim() not in (1, 2):
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
         state = as_state(hx, self.unit)
-        for part in state or ():
+        for i, part in enumerate(state or ()):
             if part.dim() not in (1, 2):
-                raise ValueError(f"{name}: Expected hidden to be 1D or 2D, got {part.dim()}D instead")
+                hidden = "hidden" if self._states == 1 else f"hx[{i}]"
+                raise ValueError(f"{name}: Expected {hidden} to be 1D or 2D, got {part.dim()}D instead")
             if part.dim() != input.dim():
                 raise RuntimeError(
                     f"{name}: hx must have as many dimensions as the input, {input.dim()}, got {part.dim()}"
