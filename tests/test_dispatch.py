@@ -33,7 +33,7 @@ def ran_reference(layer: nn.Module) -> bool:
     while waiting:
         node = waiting.pop()
         if node is not None:
-            if node.name().startswith("Plain_"):
+            if type(node).__name__.startswith("Plain_"):
                 return False
             waiting += [before for before, _ in node.next_functions]
     return True

@@ -99,9 +99,14 @@ def _is(kind: str, tensor: Tensor) -> bool:
     return test is not None and bool(test(tensor))
 
 
+@constant_when_compiled
+def _autocast_exists(kind: str) -> bool:
+    return torch.amp.is_autocast_available(kind)
+
+
 def autocast_enabled(tensor: Tensor) -> bool:
     kind = tensor.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return _autocast_exists(kind) and torch.is_autocast_enabled(kind)
 
 
 def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
