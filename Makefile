@@ -38,9 +38,14 @@ RUNS ?= runs
 results: .venv/installed
 	$(RUN) -m goru record --runs "$(RUNS)" --out results --readme README.md
 
+# A source distribution, and the wheel that is built from it; on Linux auditwheel confirms its platform tag.
 wheel: .venv/installed
-	$(RUN) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
-	@ls dist/*.whl
+	rm -rf dist build/wheel
+	$(RUN) -m hatchling build -t sdist -d dist
+	$(RUN) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel dist/goru-*.tar.gz
+	if [ "$$(uname)" = Linux ]; then PATH="$(CURDIR)/.venv/bin:$$PATH" $(RUN) -m auditwheel repair --wheel-dir dist build/wheel/goru-*.whl; \
+	else cp build/wheel/goru-*.whl dist; fi
+	@ls dist
 
 # The library's tests on other versions of torch, in environments in the user's cache folder (about 5 GB each, kept).
 # TORCH="2.6.0" for one alone; PYTHON chooses the Python.
