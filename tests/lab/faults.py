@@ -134,4 +134,5 @@ class Disk:
 
 def chosen(count: int, every: int) -> list[int]:
     """Numbers of calls that fail: each one, or some that are spread evenly, the first and the last among them."""
-    return list(range(1, count + 1)) if every == 1 else sorted({1, count, *range(1 + every // 2, count, every)})
+    step = min(every, count)
+    return sorted({1, count, *range(1 + step // 2, count, step)}) if every > 1 else list(range(1, count + 1))

@@ -115,6 +115,16 @@ def visible(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in contents(folder).items() if not Path(name).name.startswith(".")}
 
 
+def left_behind(disk: Disk, folder: Path) -> list[Path]:
+    """What a failure leaves: the folder itself, and after a crash what a loss of power would have left of it."""
+    lost = []
+    for names in (False, True) if disk.crashed else ():
+        shutil.rmtree(folder / f"power-{names}", ignore_errors=True)
+        lost.append(disk.surviving(folder / f"power-{names}", names=names))
+    disk.release()
+    return [*lost, disk.folder]
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source") / "runs"
@@ -136,19 +146,17 @@ def report_with_faults(source: Path, folder: Path, every: int) -> None:
         for at in chosen(len(disk.calls), every):
             with ends(failing := Disk(work, at, crash=crash)):
                 report.write(source, work / "report")
-            for lost in (None, False, True) if crash else (None,):
-                here = (work if lost is None else failing.surviving(folder / "power", names=lost)) / "report"
+            for left in left_behind(failing, folder):
+                here = left / "report"
                 if here.exists():
                     assert visible(here).items() <= expected.items()
                 report.write(source, here)
                 assert contents(here) == expected
-                shutil.rmtree(folder / "power", ignore_errors=True)
-            shutil.rmtree(work / "report")
-            failing.release()
+                shutil.rmtree(here)
 
 
 def test_a_report(source: Path, tmp_path: Path) -> None:
-    report_with_faults(source, tmp_path, 70)
+    report_with_faults(source, tmp_path, 1000)
 
 
 @pytest.mark.soak
@@ -175,13 +183,10 @@ def record_with_faults(source: Path, folder: Path, every: int) -> None:
             shutil.copytree(folder / "before", work / "results")
             with ends(failing := Disk(work, at, crash=crash)):
                 record.write(source, work / "results")
-            for lost in (None, False, True) if crash else (None,):
-                here = work if lost is None else failing.surviving(folder / "power", names=lost)
-                assert finals(here / "results") <= known
-                record.write(source, here / "results")
-                assert contents(here / "results") == expected
-                shutil.rmtree(folder / "power", ignore_errors=True)
-            failing.release()
+            for left in left_behind(failing, folder):
+                assert finals(left / "results") <= known
+                record.write(source, left / "results")
+                assert contents(left / "results") == expected
 
 
 def finals(folder: Path) -> set[tuple[str, float | None, float]]:
@@ -191,7 +196,7 @@ def finals(folder: Path) -> set[tuple[str, float | None, float]]:
 
 
 def test_a_record(source: Path, tmp_path: Path) -> None:
-    record_with_faults(source, tmp_path, 40)
+    record_with_faults(source, tmp_path, 1000)
 
 
 @pytest.mark.soak
