@@ -113,7 +113,8 @@ class Experiment:
     """Rows for what needs no learning, below the models."""
     more_tables: tuple[Callable[[Group], Table], ...] = ()
     drawings: tuple[Drawing, ...] = ()
-    measure: Measure = field(default_factory=loss_share)
+    measure: Measure | None = field(default_factory=loss_share)
+    """Its number in the README's table; None: it has no row there."""
     curves: bool = True
     """Whether losses along training are drawn: those of different tasks have nothing in common."""
     log_loss: bool = False
@@ -242,17 +243,29 @@ class Experiment:
     # Costs
 
     def step_seconds(self, config: RunConfig) -> float:
-        """Processor seconds of a training step, 0 where the model was not measured.
+        """Processor seconds of a training step, 0 where neither the model nor its twin with another start was measured.
 
         The first variant is measured; others differ by the length of their sequences.
         """
-        measured = step_times().get((self.name, config.model))
+        measured = next(
+            (row for name in self._cost_alike(config.model) if (row := step_times().get((self.name, name)))), None
+        )
         if measured is None:
             return 0.0
         if self.time_steps is None:
             return measured.cpu_seconds
         first = override(self.base, dict(self.variants[self.first_variant]))
         return measured.cpu_seconds * (self.time_steps(config.task) / self.time_steps(first.task))
+
+    def _cost_alike(self, model: str) -> list[str]:
+        """A model, then those of the same size that differ from it in their start alone."""
+
+        def without_start(name: str) -> LayerConfig:
+            return dataclasses.replace(self.models[name], init="published", memory=None)
+
+        if model not in self.models:
+            return [model]
+        return [model, *(name for name in self.models if without_start(name) == without_start(model))]
 
     @property
     def steps_per_epoch(self) -> int:

@@ -100,6 +100,7 @@ EXPERIMENT = Experiment(
     ),
     columns=(*(_cell(length) for length in LENGTHS), Column("runs", lambda group, name: count(group.runs(name)))),
     drawings=(Drawing("iterations", "Iterations to solve the copying task, against T", draw),),
+    measure=None,
     curves=False,
     time_steps=lambda task: task.length,
 )

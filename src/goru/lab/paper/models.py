@@ -91,5 +91,5 @@ EQUAL_MODELS = {
 """All with the same hidden size, as in every experiment on a data set but the Penn Treebank."""
 MATCHED_UNITS = "Matched: the hidden size, 128 for every model; the numbers of parameters are not equal."
 
-MAIN_MODELS = ("goru", *EURNNS, "gru", "lstm")
-"""One start of each: the models of the small versions."""
+MAIN_MODELS = ("goru-memory", *EURNNS, "gru", "lstm")
+"""One start of each, GORU's as one should use it: the models of the small versions."""

@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from goru.lab.cells import STUDIED, LayerConfig
-from goru.lab.paper.columns import Cell, Column, Measure, count
+from goru.lab.paper.columns import Cell, Column, count
 from goru.lab.paper.definition import Drawing, Experiment, Smaller, split_variant
 from goru.lab.paper.models import title
 from goru.lab.paper.outcomes import Group
@@ -125,7 +125,7 @@ EXPERIMENT = Experiment(
         Column("runs", lambda group, name: count(group.runs(name))),
     ),
     drawings=(Drawing("map", "Final loss by start and task, % of the baseline", draw, (7.2, 5.4)),),
-    measure=Measure("score", "test_loss", mean=lambda group, name: 100 * s if (s := score_of(group, name)) else None),
+    measure=None,
     curves=False,
     time_steps=_tagged,
 )

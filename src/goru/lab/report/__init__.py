@@ -22,6 +22,8 @@ class Written:
     page: Path
     tables: list[Table]
     verdicts: list[claims.Verdict]
+    learned: list[str]
+    """What small runs have learned, a sentence each."""
     problems: list[str]
     """Runs that were left out, and why."""
     notices: list[str]
@@ -55,11 +57,14 @@ def write(runs: Path, out: Path) -> Written:
         durable.replace(out / "index.html", html.encode())
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error.strerror or error}.") from None
-    return Written(out / "index.html", about_experiments, verdicts, problems, notices)
+    learned = [sentence for section in made for sentence in section.learned]
+    return Written(out / "index.html", about_experiments, verdicts, learned, problems, notices)
 
 
 def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems: list[str], notices: list[str]) -> str:
-    parts = ["# The GORU paper, reproduced\n", tables.markdown(claimed)]
+    judged = any(not variant.group.kind for section in made for variant in section.variants)
+    parts = ["# GORU: what reproduces, and what we found\n", *([tables.markdown(claimed)] if judged else [])]
+    parts += [f"- {sentence}\n" for section in made for sentence in section.learned]
     for section in made:
         parts.append(f"## {section.experiment.title}\n\n{section.experiment.summary}\n")
         if section.side_by_side:

@@ -1,6 +1,6 @@
 """`goru run --processes N`: the processes of one training on this machine, whose store listens on 127.0.0.1 alone.
 
-The processes are started and watched by torchrun's own agent. Only the store through which they find one another is
+The processes are started and supervised by torchrun's own agent. Only the store through which they find one another is
 made here: torchrun's listens on all interfaces, and whoever reaches it can send pickles.
 """
 

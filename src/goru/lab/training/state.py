@@ -29,9 +29,9 @@ class Training:
         torch.manual_seed(config.seed)
         self.config = config
         self.problem = config.task.problem(config.seed, config.batch)
-        if config.patience and "valid" not in self.problem.watched:
+        if config.patience and "valid" not in self.problem.tracked:
             raise LabError("--patience has no effect where there is no validation set: remove it.")
-        if config.stop_below and "test" not in self.problem.watched:
+        if config.stop_below and "test" not in self.problem.tracked:
             raise LabError("--stop-below has no effect where the test set is not scored during training: remove it.")
         device = _device(config)
         try:
@@ -62,7 +62,7 @@ class Training:
 
     def evaluate(self) -> dict[str, float]:
         """Scores of the current parameters on the sets that are scored during training."""
-        return self.scores(self.problem.watched)
+        return self.scores(self.problem.tracked)
 
     @torch.no_grad()
     def scores(self, splits: tuple[str, ...]) -> dict[str, float]:
