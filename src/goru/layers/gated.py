@@ -161,7 +161,6 @@ class GatedCell(RecurrentCell):
     """One step of a GRU or an LSTM."""
 
     optional = ("bias_ih", "bias_hh")
-    step_parameters = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
     def __init__(
         self,

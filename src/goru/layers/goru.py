@@ -250,8 +250,6 @@ class GORUCell(OrthogonalCell):
     torch.Size([3, 20])
     """
 
-    step_parameters = ("weight_ih", "weight_hh", "bias", "angles")
-
     def __init__(
         self,
         input_size: int,
