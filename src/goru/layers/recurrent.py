@@ -71,6 +71,17 @@ def check_sizes(input_size: Any, hidden_size: Any, bias: Any) -> None:
             raise ValueError(f"{name} must be greater than zero, got {size}")
 
 
+def check_checkpoint(checkpoint: Any) -> None:
+    if checkpoint is not None and (isinstance(checkpoint, bool) or not isinstance(checkpoint, int)):
+        raise TypeError(f"checkpoint should be a number of steps or None, got: {type(checkpoint).__name__}")
+    if checkpoint is not None and checkpoint < 1:
+        raise ValueError(f"checkpoint must be at least 1 step, got {checkpoint}")
+
+
+def describe_checkpoint(checkpoint: int | None) -> str:
+    return "" if checkpoint is None else f", checkpoint={checkpoint}"
+
+
 class RecurrentLayer(nn.Module):
     """Stacked layers of one unit, in one or two directions, called as nn.GRU is."""
 
