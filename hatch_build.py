@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,9 @@ AVX2 = ["-mavx2", "-mfma", "-mbmi", "-mbmi2"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mavx512cd"]
 # What every processor of a kind can run, then what some of them can; base/levels.cpp checks at run time. On 64-bit ARM
 # the plain level already has NEON and fused multiply-add.
+LINK = ["-pthread", "-ldl"]
+if sys.platform == "linux":  # the table of foreign addresses is filled at once and then read-only (full RELRO)
+    LINK += ["-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack"]
 LEVELS: dict[str, dict[str, list[str]]] = {"x86_64": {"generic": [], "avx2": AVX2, "avx512": AVX512}}
 
 
@@ -45,10 +49,19 @@ def source_hash(sources: Path) -> str:
 
 def find_compiler() -> list[str] | None:
     """$CXX (which may carry arguments), else the first of the usual names on PATH."""
-    if os.environ.get("CXX"):
-        return os.environ["CXX"].split()
+    if named := words("CXX"):
+        return named
     found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     return [found] if found else None
+
+
+def words(variable: str) -> list[str]:
+    """The words of an environment variable, quoted as in a shell."""
+    value = os.environ.get(variable, "")
+    try:
+        return shlex.split(value)
+    except ValueError:  # an open quote: as it is
+        return value.split()
 
 
 def target_machine(compiler: list[str]) -> str:
@@ -81,18 +94,20 @@ def compile_library(root: Path, compiler: list[str], target: Path, levels: dict[
         def compile_one(job: tuple[Path, str, list[str]]) -> str:
             path, name, flags = job
             output = str(Path(scratch) / name)
-            run([*compiler, *FLAGS, f"-I{sources}", *flags, "-c", str(path), "-o", output])
+            own = [*words("CPPFLAGS"), *words("CXXFLAGS")]  # after ours, before those that make the level
+            run([*compiler, *FLAGS, *own, f"-I{sources}", *flags, "-c", str(path), "-o", output])
             return output
 
         # The long ones first.
         jobs.sort(key=lambda job: "level" not in job[1])
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             objects = list(pool.map(compile_one, jobs))
-        link = [*compiler, "-shared", *objects, "-o", str(Path(scratch) / "library.so")]
+        link = [*compiler, "-shared", *words("CXXFLAGS"), *objects, "-o", str(Path(scratch) / "library.so")]
+        link += [*LINK, *words("LDFLAGS")]
         try:
-            run([*link, "-static-libstdc++", "-static-libgcc", "-pthread", "-ldl"])
+            run([*link, "-static-libstdc++", "-static-libgcc"])
         except subprocess.CalledProcessError:  # a compiler without static runtime libraries
-            run([*link, "-pthread", "-ldl"])
+            run(link)
         # Replaced, not overwritten: a running process may have the old file mapped.
         shutil.copyfile(Path(scratch) / "library.so", f"{target}.new")
         os.replace(f"{target}.new", target)

@@ -82,6 +82,61 @@ def test_compiler_that_fails(tree: Path, tmp_path: Path, compiler: str) -> None:
         assert "out of electricity" in said
 
 
+def test_a_compiler_of_blanks_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    usual = hatch_build.find_compiler()
+    for blank in ("", " ", "\t\n"):
+        monkeypatch.setenv("CXX", blank)
+        assert hatch_build.find_compiler() == usual
+
+
+def recorder(folder: Path) -> Path:
+    """A compiler that writes down how it is called, in a folder with a blank in its name."""
+    script = folder / "my tools" / "g++"
+    script.parent.mkdir()
+    script.write_text(
+        '#!/bin/sh\nfor word; do [ "$word" = -dumpmachine ] && echo x86_64-linux-gnu && exit; done\n'
+        f'echo "$@" >> "{folder}/calls"\nwhile [ "$1" != -o ]; do shift; done\n: > "$2"\n'
+    )
+    script.chmod(0o755)
+    return script
+
+
+def test_flags_of_the_environment(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quoted path, CXXFLAGS and LDFLAGS reach the compiler; ours stay, those of the level come last."""
+    monkeypatch.setenv("CXX", f"'{recorder(tmp_path)}' -DFROM_CXX")
+    for name, value in {"CPPFLAGS": "-DCPP='a b'", "CXXFLAGS": "-g -O1", "LDFLAGS": "-Wl,--as-needed"}.items():
+        monkeypatch.setenv(name, value)
+    compiler = hatch_build.find_compiler()
+    assert compiler == [str(tmp_path / "my tools" / "g++"), "-DFROM_CXX"]
+    hatch_build.compile_library(tree, compiler, tmp_path / "library.so")
+    *compiled, linked = (tmp_path / "calls").read_text().splitlines()
+    assert len(compiled) > 5
+    for call in compiled:
+        assert "-DFROM_CXX" in call
+        assert call.index("-O2") < call.index("-DCPP=a b") < call.index("-g -O1")
+        assert "-mavx2" not in call or call.index("-O1") < call.index("-mavx2")
+    assert "-g -O1" in linked
+    assert "-Wl,--as-needed" in linked
+    if sys.platform == "linux":
+        assert "-Wl,-z,relro,-z,now" in linked
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("readelf") is None, reason="needs readelf")
+@pytest.mark.skipif(hatch_build.find_compiler() is None, reason="no C++ compiler")
+def test_full_relro(tmp_path: Path) -> None:
+    """What is linked cannot be redirected later: no lazy binding, a read-only table, no executable stack."""
+    (tmp_path / "one.cpp").write_text('#include <cmath>\nextern "C" double one(double x) { return std::tgamma(x); }\n')
+    compiler, library = hatch_build.find_compiler(), tmp_path / "one.so"
+    flags = [*hatch_build.FLAGS, "-shared", str(tmp_path / "one.cpp"), "-o", str(library), *hatch_build.LINK]
+    subprocess.run([*compiler, *flags], check=True)
+    listing = ["readelf", "-W", "-l", "-d", str(library)]
+    text = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+    assert "GNU_RELRO" in text
+    assert re.search(r"\(FLAGS\).*BIND_NOW|\(FLAGS_1\).*NOW", text)
+    assert re.search(r"GNU_STACK.* RW ", text)
+
+
 def test_source_distribution_has_the_sources(tree: Path, tmp_path: Path) -> None:
     path, _ = build(tree, "sdist", tmp_path)
     with tarfile.open(path) as archive:

@@ -108,6 +108,27 @@ def test_what_is_missing(argv: list[str], said: str, capsys: pytest.CaptureFixtu
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["run", "copying", "--batch", "1000000000000"], "there is not enough memory for this run"),
+        (["run", "copying", "--device", "meta"], "--device meta cannot be used here"),
+        (["run", "copying", "--variant", "v" * 300], "variant should have at most 200 bytes, got 300"),
+        (["run", "copying", "--threads", "1000000"], "threads should be at most 1024, got 1000000"),
+        (["run", "copying", "--runs", "/".join(["x" * 200] * 30)], "File name too long"),
+        (["status", "--runs", "x" * 5000], "File name too long"),
+        (["reproduce", "copying", "--threads", "1000000"], "threads should be at most 1024"),
+        (["data", "ls", "--data-dir", "a:b"], "a folder whose name holds ':'"),
+    ],
+)
+def test_extreme_options_are_one_sentence(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("goru: ")
+    assert said in line
+    assert len(line) < 600
+
+
 def test_ls_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls"]) == 0
     text = capsys.readouterr().out

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import goru
 from goru.lab import paper
-from goru.lab.cells import LayerConfig, make_layer
+from goru.lab.cells import STUDIED, LayerConfig, make_layer
 from goru.lab.networks import StepTagger, count_parameters, one_hot, update_gates
 
 
@@ -27,7 +26,7 @@ def fills(values: torch.Tensor, bound: float) -> bool:
 
 def test_gru_starts_as_in_tensorflow() -> None:
     layer = make_layer(LayerConfig(cell="gru", hidden_size=100), 10)
-    assert isinstance(layer, nn.GRU)
+    assert isinstance(layer, goru.GRU)
     weight_ih, weight_hh, bias_ih, bias_hh = layer.all_weights[0]
     gates, candidate = math.sqrt(6 / (110 + 200)), math.sqrt(6 / (110 + 100))
     for weight in (weight_ih, weight_hh):
@@ -40,7 +39,7 @@ def test_gru_starts_as_in_tensorflow() -> None:
 
 def test_lstm_starts_as_in_tensorflow() -> None:
     layer = make_layer(LayerConfig(cell="lstm", hidden_size=90), 10)
-    assert isinstance(layer, nn.LSTM)
+    assert isinstance(layer, goru.LSTM)
     weight_ih, weight_hh, bias_ih, bias_hh = layer.all_weights[0]
     assert fills(weight_ih, math.sqrt(6 / (100 + 360)))
     assert fills(weight_hh, math.sqrt(6 / (100 + 360)))
@@ -52,6 +51,48 @@ def test_lstm_starts_as_in_tensorflow() -> None:
 def test_torchs_own_start_is_a_variant() -> None:
     layer: Any = make_layer(LayerConfig(cell="gru", hidden_size=100, init="torch"), 10)
     assert fills(layer.all_weights[0][0], 0.1)
+
+
+def test_chrono_start_of_a_gru_and_an_lstm() -> None:
+    """Tallec and Ollivier: the bias of the gate that keeps the state is ln of a uniform time up to the memory."""
+    gru: Any = make_layer(LayerConfig(cell="gru", hidden_size=1000, init="chrono", memory=200), 10)
+    times = gru.bias_ih_l0[1000:2000].exp()
+    assert fills(times - 100, 99.01)
+    assert (gru.bias_ih_l0[:1000] == 1).all()  # the reset gate starts as in TensorFlow
+    assert (gru.bias_ih_l0[2000:] == 0).all()
+    lstm: Any = make_layer(LayerConfig(cell="lstm", hidden_size=1000, init="chrono", memory=200), 10)
+    assert fills(lstm.bias_ih_l0[1000:2000].exp() - 100, 99.01)
+    assert torch.equal(lstm.bias_ih_l0[:1000], -lstm.bias_ih_l0[1000:2000])
+    assert (lstm.bias_ih_l0[2000:] == 0).all()
+
+
+@pytest.mark.parametrize("options", [{"init": "chrono"}, {"memory": 10}])
+def test_chrono_and_memory_need_each_other(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="need each other"):
+        make_layer(LayerConfig(cell="gru", **options), 10)
+
+
+def test_the_memory_of_a_model_follows_its_task() -> None:
+    copying = paper.experiment("copying")
+    assert copying.config("goru-memory").layer.memory == 200
+    assert copying.config("goru-memory", "quick").layer.memory == 60
+    assert copying.config("gru-chrono", "quick").layer.memory == 60
+    assert copying.config("goru", "quick").layer.memory is None
+    assert paper.experiment("lengths").config("goru-memory", "T1000").layer.memory == 1000
+    layer: Any = make_layer(copying.config("goru-memory").layer, 10)
+    assert layer.memory == (200.0,)
+
+
+@pytest.mark.parametrize("name", STUDIED)
+def test_every_start_of_the_study_can_be_drawn(name: str) -> None:
+    layer: Any = make_layer(LayerConfig(hidden_size=16, init=name, memory=50), 10)
+    chosen: Any = make_layer(LayerConfig(hidden_size=16, memory=50), 10)
+    output, _ = layer(torch.randn(60, 2, 10))
+    assert output.isfinite().all()
+    same_blocks = torch.equal(layer.angles_l0 == 0, chosen.angles_l0 == 0)
+    assert same_blocks == name.startswith("quarters")
+    with pytest.raises(ValueError, match="needs a memory"):
+        make_layer(LayerConfig(init=name), 10)
 
 
 def test_models_are_the_papers() -> None:

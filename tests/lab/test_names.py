@@ -58,7 +58,7 @@ def test_other_settings_cannot_take_a_listed_name(capsys: pytest.CaptureFixture[
     assert "paper names other settings of denoise" in capsys.readouterr().err
     assert main(["run", "--config", "mine.json", "--variant", "mine"]) == 0
     assert run("--variant", "quick-mine") == 2
-    assert "names that begin with quick- are kept for that kind of run" in capsys.readouterr().err
+    assert "names that begin with quick- are reserved for that kind of run" in capsys.readouterr().err
     assert run("--variant", "mine", "--variant", "yours") == 2
     assert "--variant is given twice" in capsys.readouterr().err
     assert {config.variant for config in found().values()} == {NAME, "mine"}

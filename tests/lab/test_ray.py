@@ -382,3 +382,11 @@ def test_options(options: list[str], said: str, tmp_path: Path, capsys: pytest.C
     assert main(["reproduce", "copying", "--quick", "--runs", str(tmp_path), *options]) == 2
     output = capsys.readouterr()
     assert said in output.err + output.out
+
+
+def test_addresses() -> None:
+    assert engine_ray._split("10.0.0.1:6379") == ("10.0.0.1", 6379)
+    assert engine_ray._split("[::1]:6379") == ("::1", 6379)
+    for address in ("::1:6379", "host", "host:", ":1", "a/b:1", "host:99999"):
+        with pytest.raises(UsageError, match="HOST:PORT"):
+            engine_ray._split(address)

@@ -255,18 +255,22 @@ def test_another_setting_of_the_paper_is_no_main_verdict(tmp_path: Path) -> None
     assert (other.variant, other.status) == ("lr0.001", "reproduced")
 
 
-def test_the_small_version_is_no_main_verdict(tmp_path: Path) -> None:
-    """Unless there is nothing else."""
+def test_claims_are_not_judged_on_the_small_version(tmp_path: Path) -> None:
+    """Its page says what was learned instead, without a badge."""
     for model, curve in (("goru", SOLVED), ("gru", STUCK), ("lstm", STUCK)):
         write_run(tmp_path, "copying", model, curve, variant="quick")
-    assert (verdict(tmp_path, "C1").variant, verdict(tmp_path, "C1").status) == ("quick", "reproduced")
-    write_run(tmp_path, "denoise", "goru", SOLVED)
-    main, small = (v for v in claims.judge_all(load(tmp_path)[0]) if v.claim.name == "C1")
-    assert (main.variant, main.status, small.variant) == ("paper", "not yet decided", "quick")
+    assert (verdict(tmp_path, "C1").variant, verdict(tmp_path, "C1").status) == ("", "not yet decided")
+    written = report.write(tmp_path, tmp_path / "report")
+    (sentence,) = written.learned
+    assert sentence.startswith("Copying memory task: solved by GORU; the lowest loss is GORU's, ")
+    text = written.page.read_text()
+    assert sentence.replace("'", "&#39;") in text
+    assert 'class="verdict' not in text
     for model, curve in (("goru", STUCK), ("gru", STUCK), ("lstm", STUCK)):
         write_run(tmp_path, "copying", model, curve, variant="random-placement")
     found = [v for v in claims.judge_all(load(tmp_path)[0]) if v.claim.name == "C1"]
-    assert [v.variant for v in found] == ["paper", "random-placement", "quick"]
+    assert [v.variant for v in found] == ["paper", "random-placement"]
+    assert 'class="verdict' in report.write(tmp_path, tmp_path / "report").page.read_text()
 
 
 def test_a_copied_folder_is_left_out(tmp_path: Path) -> None:
@@ -521,7 +525,7 @@ def test_what_the_paper_says_stands_beside_full_runs(beside: str, tmp_path: Path
     if beside:
         write_run(tmp_path, "copying", "gru", STUCK, variant=beside)
     groups, _ = load(tmp_path)
-    assert page.render(sections.make(groups, []), [], None, []).count('class="said"') == 1
+    assert page.render(sections.make(groups, []), [], None, [], []).count('class="said"') == 1
 
 
 def test_layers_in_words(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_files(tmp_path: Path) -> None:
         "environment.json",
         "metrics.jsonl",
         "checkpoint.safetensors",
+        "manifest.json",
         "result.json",
         "lock",
     }
@@ -276,3 +277,39 @@ def test_a_kill_that_cost_the_end_of_the_metrics(saved_twice: Path, tmp_path: Pa
     train(CONFIG, tmp_path)
     train(CONFIG, tmp_path / "whole")
     assert outcome(saved_twice) == outcome(CONFIG.directory(tmp_path / "whole"))
+
+
+def stop_goru(folder: Path) -> Path:
+    config = small("copying", "goru")
+    count = iter(range(1, 1000))
+    with pytest.raises(LabError, match="stopped at step 13"):
+        train(config, folder, stop=lambda: next(count) == 13)
+    return config.directory(folder)
+
+
+def test_other_kernels_are_refused_or_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resuming under another backend would change bits without a word."""
+    monkeypatch.delenv("GORU_OTHER_KERNELS", raising=False)
+    monkeypatch.setenv("GORU_BACKEND", "manual")
+    directory = stop_goru(tmp_path)
+    (first,) = json.loads((directory / "environment.json").read_text())["attempts"]
+    assert first["backend"] == "manual"
+    assert first["isa"]
+    assert first["versions"]["torch"] == torch.__version__
+    before = {file.name: file.read_bytes() for file in directory.iterdir() if file.name != "failure.json"}
+    monkeypatch.setenv("GORU_BACKEND", "reference")
+    with pytest.raises(LabError, match=r"was computed with manual .* would continue with reference .*--other-kernels"):
+        train(small("copying", "goru"), tmp_path)
+    after = {file.name: file.read_bytes() for file in directory.iterdir() if file.name != "failure.json"}
+    assert after == before
+    monkeypatch.setenv("GORU_OTHER_KERNELS", "1")
+    train(small("copying", "goru"), tmp_path)
+    second = json.loads((directory / "environment.json").read_text())["attempts"][1]
+    assert second["backend"] == "reference"
+    assert "computed with manual" in second["notes"][0]
+
+
+def test_a_backend_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GORU_BACKEND", "evil")
+    with pytest.raises(LabError, match=r"GORU_BACKEND must be one of .*, got 'evil'"):
+        train(small("copying", "goru"), tmp_path)

@@ -48,11 +48,11 @@ def test_calls_are_counted(tmp_path: Path) -> None:
     """A short run against what runs.py says of itself: a file is written, flushed, renamed, its folder flushed."""
     tiny = ["--delay", "3", "--test-size", "2", "--batch", "2", "--hidden-size", "2", "--steps", "2"]
     counts = grid.count_calls(["run", "copying", "--model", "gru", *tiny, "--variant", "tiny"], tmp_path)
-    names = {"config.json", "environment.json", "checkpoint.safetensors", "result.json"}
+    names = {"config.json", "environment.json", "checkpoint.safetensors", "manifest.json", "result.json"}
     directory = tmp_path / "copying" / "tiny" / "gru" / "seed0"
     assert {path.name for path in directory.iterdir()} == names | {"metrics.jsonl", "lock"}
     assert counts["renamed"] == len(names)
-    assert counts["synced"] == 2 * len(names) + 1  # and metrics.jsonl before the checkpoint
+    assert counts["synced"] == 2 * len(names) + 2  # and metrics.jsonl before the checkpoint and the manifest
     assert counts["bytes"] == sum(path.stat().st_size for path in directory.iterdir())
 
 

@@ -196,7 +196,7 @@ class Walk(Task):
 
 class WalkProblem(Problem):
     steps_per_epoch = 4
-    watched = ("valid",)
+    tracked = ("valid",)
     final = ("valid", "test")
 
     def __init__(self, task: Walk) -> None:

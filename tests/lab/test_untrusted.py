@@ -176,6 +176,7 @@ def test_a_damaged_environment_does_not_stop_a_run(attack: str, stopped: Path, t
         ({"metrics_bytes": -5}, "metrics_bytes is -5"),
         ({"metrics_bytes": 10**15}, "bytes of metrics.jsonl"),
         ({"seconds": float("nan")}, "seconds is nan"),
+        ({"reached": 1}, "reached is 1"),
         ({"best_score": [1]}, r"best_score is \[1\]"),
         ({"more": 1}, "other fields"),
     ],
@@ -188,6 +189,15 @@ def test_forged_positions(change: dict[str, Any], message: str, stopped: Path, t
     with pytest.raises(LabError, match=message) as error:
         train(GOOD, tmp_path)
     assert "delete it to start this run from the beginning" in str(error.value)
+
+
+def test_a_position_of_an_older_version(stopped: Path, tmp_path: Path) -> None:
+    file = stopped / "checkpoint.safetensors"
+    tensors, position = checkpoints.read(file, GOOD.digest())
+    older = {name: value for name, value in position.items() if name not in checkpoints.FLAGS}
+    assert older != position
+    file.write_bytes(checkpoints.encode(tensors, older, GOOD.digest()))
+    assert train(GOOD, tmp_path)["step"] == 10
 
 
 @pytest.mark.parametrize("position", ["", "[]", "{", "[" * 100_000, '"a"'])

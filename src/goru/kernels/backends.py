@@ -79,6 +79,10 @@ class Backend:
         """Why it cannot run at all although this machine is made for it, in a clause; None if nothing is amiss."""
         return None
 
+    def level(self, device: torch.device) -> str:
+        """What the code is made for, on this device: the last bits of a result depend on it."""
+        return torch_level(device)
+
     def obstacle_to(
         self, recurrence: str | None, device: torch.device, dtype: torch.dtype, hidden: int | None
     ) -> str | None:
@@ -87,6 +91,11 @@ class Backend:
         if hidden is not None and self.largest_hidden is not None and hidden > self.largest_hidden:
             return f"the {self.name} kernels take up to {self.largest_hidden} hidden units, the layer has {hidden}"
         return self.obstacle(device, dtype)
+
+
+def torch_level(device: torch.device) -> str:
+    """The instruction set of torch's own operations on a CPU; the model of another device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
 
 
 REFERENCE = Backend("reference", "the plain equations", automatic=False)

@@ -5,7 +5,9 @@ A new cell, a new start or a new setting is added here and nowhere else. Importi
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,27 +38,67 @@ def _from_library(name: str, input_size: int, layer: LayerConfig) -> nn.Module:
     return getattr(goru, name)(input_size, layer.hidden_size, **arguments)
 
 
-def _from_torch(name: str, input_size: int, layer: LayerConfig) -> nn.Module:
-    """A layer of torch, with TensorFlow 1's initial values unless torch's own are wanted."""
-    from torch import nn
+def _goru(input_size: int, layer: LayerConfig) -> nn.Module:
+    """A GORU; with a start of the study, its memory starts in that way."""
+    if layer.init not in STUDIED:
+        return _from_library("GORU", input_size, layer)
+    if layer.memory is None:
+        raise ValueError(f"init {layer.init} needs a memory, a number of steps")
+    import goru
+    from goru.layers.starts import MemoryStart, start_with_memory
 
-    from goru.lab.networks import initialize_as_tensorflow
-
-    made = getattr(nn, name)(input_size, layer.hidden_size)
-    if layer.init != "torch":
-        initialize_as_tensorflow(made)
+    made: goru.GORU = _from_library("GORU", input_size, dataclasses.replace(layer, init="published"))  # pyright: ignore
+    how, bias_over = STUDIED[layer.init]
+    parameters = {name.removesuffix("_l0"): parameter.data for name, parameter in made.named_parameters()}
+    start_with_memory(made.unit, parameters, layer.memory, MemoryStart(**how))
+    if bias_over is not None:
+        made.get_buffer("memory_l0").fill_(bias_over)
     return made
 
 
+def _gated(name: str, input_size: int, layer: LayerConfig) -> nn.Module:
+    """A GRU or LSTM, with TensorFlow 1's initial values unless torch's own are wanted."""
+    import goru
+    from goru.lab.networks import initialize_as_tensorflow, initialize_chrono
+
+    if (layer.memory is None) == (layer.init == "chrono"):
+        raise ValueError("init chrono and a memory, a number of steps, need each other in a GRU or LSTM")
+    made = getattr(goru, name)(input_size, layer.hidden_size)
+    if layer.init != "torch":
+        initialize_as_tensorflow(made)
+    if layer.memory is not None:
+        initialize_chrono(made, layer.memory)
+    return made
+
+
+_SMALL: dict[str, Any] = {"candidate_input": (0.01, 0.01), "reset_input": (0.01, 0.01), "update_input": (0.01, 0.01)}
+_SAME: dict[str, Any] = {"candidate_input": (0.3, 0.3), "reset_input": (0.1, 0.1), "update_input": (0.1, 0.1)}
+_SAME |= {"gate_state": (0.03, 0.03)}
+
+STUDIED: dict[str, tuple[dict[str, Any], float | None]] = {
+    "open": ({"open_share": 1.0, **_SMALL, "gate_state": (0.01, 0.01)}, None),
+    "open-wide": ({"open_share": 1.0}, None),
+    "open-ln32": ({"open_share": 1.0, "margin": 32.0, **_SMALL, "gate_state": (0.01, 0.01)}, 1.0),
+    "halves-same": ({"open_share": 0.5, **_SAME}, None),
+    "quarters-same": ({**_SAME}, None),
+    "halves": ({"open_share": 0.5}, None),
+    "quarters": ({}, None),
+    "quarters-spread": ({"spread": True}, None),
+    "quarters-fixed": ({}, math.inf),
+    "quarters-plain": ({}, 1.0),
+}
+"""The starts of the study: what each changes in `MemoryStart`, and over how many steps b_h is counted (none: over the
+memory; infinity: b_h stays 0)."""
+
 CELLS: dict[str, Cell] = {
     "goru": Cell(
-        functools.partial(_from_library, "GORU"),
+        _goru,
         reads=("mesh", "capacity", "reset_gate", "update_gate", "memory", "init", "backend"),
-        starts=("published", "june2017"),
+        starts=("published", "june2017", *STUDIED),
     ),
     "eurnn": Cell(functools.partial(_from_library, "EURNN"), reads=("mesh", "capacity", "complex", "backend")),
-    "gru": Cell(functools.partial(_from_torch, "GRU"), reads=("init",), starts=("published", "torch")),
-    "lstm": Cell(functools.partial(_from_torch, "LSTM"), reads=("init",), starts=("published", "torch")),
+    "gru": Cell(functools.partial(_gated, "GRU"), reads=("memory", "init"), starts=("published", "torch", "chrono")),
+    "lstm": Cell(functools.partial(_gated, "LSTM"), reads=("memory", "init"), starts=("published", "torch", "chrono")),
 }
 
 if TYPE_CHECKING:
@@ -86,9 +128,10 @@ class LayerConfig:
     update_gate: bool = True
     """GORU's update gate; off means z = 0."""
     memory: int | None = None
-    """Steps that GORU's state lasts at the start (none: the start that `init` names)."""
+    """Steps that the state lasts at the start (GORU; GRU and LSTM with `init` chrono)."""
     init: Start = "published"
-    """Initialization: as the authors' final code, GORU's first public version, or torch's own (GRU, LSTM)."""
+    """Initialization: as the authors' final code, GORU's first public version, torch's own or chrono (GRU, LSTM), or a
+    start of the study of starts (GORU with `memory`)."""
     backend: Literal["auto", "reference", "manual", "native"] = "auto"
     """Implementation of GORU and EURNN."""
 

@@ -126,7 +126,7 @@ def run_padded(recurrent: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
 def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:
     """The update gate (T, B, H) of a tagger on a batch; None when its layer has none."""
     recurrent = getattr(network, "recurrent", None)
-    if not (isinstance(recurrent, nn.GRU) or getattr(recurrent, "update_gate", False)):
+    if not (isinstance(recurrent, nn.GRU | goru.GRU) or getattr(recurrent, "update_gate", False)):
         return None
     with goru.gates.record(network) as records:
         network(symbols)
@@ -134,23 +134,35 @@ def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:
 
 
 @torch.no_grad()
-def initialize_as_tensorflow(layer: nn.GRU | nn.LSTM) -> None:
+def initialize_as_tensorflow(layer: goru.GRU | goru.LSTM) -> None:
     """TensorFlow 1's initial values: Glorot over the joined [x, h] matrices, biases 0 but for open gates.
 
     TensorFlow's GRU has one matrix for r and z together and one for the candidate, its LSTM one for all four.
     """
     H = layer.hidden_size
-    parts = ((0, 2), (2, 3)) if isinstance(layer, nn.GRU) else ((0, 4),)
-    opened = slice(0, 2 * H) if isinstance(layer, nn.GRU) else slice(H, 2 * H)  # r, z or the forget gate
-    for k in range(layer.num_layers):
-        weight_ih, weight_hh, bias_ih, bias_hh = layer.all_weights[k]
-        for first, last in parts:
-            bound = math.sqrt(6 / (weight_ih.shape[1] + H + (last - first) * H))
-            for weight in (weight_ih, weight_hh):
-                weight[first * H : last * H].uniform_(-bound, bound)
-        bias_ih.zero_()
-        bias_hh.zero_()
-        bias_ih[opened] = 1.0
+    is_gru = isinstance(layer, goru.GRU)
+    parts = ((0, 2), (2, 3)) if is_gru else ((0, 4),)
+    opened = slice(0, 2 * H) if is_gru else slice(H, 2 * H)  # r, z or the forget gate
+    parameters = dict(layer.named_parameters())
+    weights = parameters["weight_ih_l0"], parameters["weight_hh_l0"]
+    for first, last in parts:
+        bound = math.sqrt(6 / (weights[0].shape[1] + H + (last - first) * H))
+        for weight in weights:
+            weight[first * H : last * H].uniform_(-bound, bound)
+    parameters["bias_ih_l0"].zero_()[opened] = 1.0
+    parameters["bias_hh_l0"].zero_()
+
+
+@torch.no_grad()
+def initialize_chrono(layer: goru.GRU | goru.LSTM, memory: int) -> None:
+    """Biases for times up to `memory` steps, after Tallec and Ollivier (2018): the gate that keeps the state starts at
+    ln u, u uniform in [1, memory - 1], an LSTM's input gate at -ln u."""
+    H = layer.hidden_size
+    keeps = torch.empty(H).uniform_(1, max(1, memory - 1)).log_()
+    bias = layer.get_parameter("bias_ih_l0")
+    bias[H : 2 * H] = keeps  # z of the GRU, the forget gate of the LSTM
+    if isinstance(layer, goru.LSTM):
+        bias[:H] = -keeps
 
 
 def count_parameters(network: nn.Module) -> dict[str, int]:

@@ -193,6 +193,12 @@ class RecurrentLayer(nn.Module):
             self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
         ).backend
 
+    def implementation(self) -> tuple[str, str]:
+        """The backend that would run now, and what its code is made for: the last bits of results depend on both."""
+        weight = next(self.parameters())
+        chosen = self._backend(weight)
+        return chosen, backends.BACKENDS[chosen].level(weight.device)
+
     def forward(
         self,
         input: Tensor | PackedSequence,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,33 +44,54 @@ def _published(b_h: float) -> Start:
 # By the name that `init` takes. The June 2017 version goes with mesh="tunable", capacity=2.
 STARTS: dict[str, Start] = {"published": _published(0.01), "june2017": _published(2.0)}
 
-OPEN_SHARE = 0.75
-"""Share of the units that rotate with open gates; the others rest near the identity."""
 USUAL_INPUTS = 10
 """Bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller ones."""
 
 
-def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float) -> None:
+@dataclass(frozen=True)
+class MemoryStart:
+    """How a GORU starts that should remember; the defaults were chosen by the study `starts` of the laboratory.
+
+    Weights are uniform; a pair has their bounds for rotating and for resting units.
+    """
+
+    open_share: float = 0.75
+    """Share of the units that rotate with open gates; the others rest near the identity."""
+    margin: float = 2.0
+    """The biases of the gates are ln(margin * memory)."""
+    spread: bool = False
+    """Whether the rotating units last for different times, up to `memory`, rather than all for `memory` steps."""
+    candidate_input: tuple[float, float] = (0.1, 1.0)
+    reset_input: tuple[float, float] = (0.03, 0.1)
+    update_input: tuple[float, float] = (0.03, 3.0)
+    gate_state: tuple[float, float] = (0.01, 0.03)
+
+
+CHOSEN = MemoryStart()
+
+
+def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float, how: MemoryStart = CHOSEN) -> None:
     """Start so that a state lasts for about `memory` steps.
 
-    The first three quarters of the units *rotate*: both gates let everything through, and U turns the state at random.
-    They carry what came in, each step moved on, as an EURNN does. The others *rest*: U is close to the identity
-    there, so the state stays where it is whatever the update gate does, and the gate sees the input from the start.
+    The first units *rotate*: both gates let everything through, and U turns the state at random. They carry what came
+    in, each step moved on, as an EURNN does. The others *rest*: U is close to the identity there, so the state stays
+    where it is whatever the update gate does, and the gate sees the input from the start.
     """
     H = unit.mesh.size
-    rotating = torch.arange(H, device="cpu") < math.ceil(OPEN_SHARE * H)
-    b = math.log(2 * memory)
+    rotating = torch.arange(H, device="cpu") < math.ceil(how.open_share * H)
+    b = torch.full((H,), math.log(how.margin * memory), device="cpu")
+    if how.spread:
+        b = torch.log(how.margin * torch.empty(H, device="cpu").uniform_(1, memory))
     wide = math.sqrt(USUAL_INPUTS / max(USUAL_INPUTS, parameters["weight_ih"].shape[1]))
-    # Bounds of the weights: of the input for r, z and the candidate, and of the state for r and z.
     rows = [*["reset"] * unit.reset_gate, *["update"] * unit.update_gate, "candidate"]
-    from_input = {"reset": (0.03, 0.1), "update": (0.03, 3.0), "candidate": (0.1, 1.0)}
     for k, row in enumerate(rows):
-        _uniform(parameters["weight_ih"][k * H : (k + 1) * H], rotating, *(wide * w for w in from_input[row]))
+        bounds = getattr(how, f"{row}_input")
+        _uniform(parameters["weight_ih"][k * H : (k + 1) * H], rotating, *(wide * w for w in bounds))
         if row != "candidate":
-            _uniform(parameters["weight_hh"][k * H : (k + 1) * H], rotating, 0.01, 0.03)
+            _uniform(parameters["weight_hh"][k * H : (k + 1) * H], rotating, *how.gate_state)
     bias = parameters["bias"].zero_()
     if unit.reset_gate:
-        bias[:H] = b
+        bias[:H] = b.to(bias)
     if unit.update_gate:
         bias[-2 * H : -H] = torch.where(rotating, -b, 0.0).to(bias)
     if unit.mesh.num_angles:

@@ -27,6 +27,9 @@ class NativeBackend(backends.Backend):
     def missing(self) -> str | None:
         return unavailable_reason()
 
+    def level(self, device: torch.device) -> str:
+        return isa()
+
 
 @backends.constant_when_compiled
 def unavailable_reason() -> str | None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from goru.lab.errors import LabError, RunInterruptedError, UsageError, nearest
+from goru.lab.errors import LabError, RunInterruptedError, UsageError, nearest, printable
 
 VERBS = ("ls", "show", "run", "reproduce", "status", "report", "record", "data", "bench")
 
@@ -34,6 +34,11 @@ def main(argv: list[str]) -> int:
         return error.exit_code
     except SystemExit as ended:  # tyro has already printed why
         return ended.code if isinstance(ended.code, int) else 2
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a path that cannot be, a folder that may not be read
+        print(f"goru: {printable(str(error.filename or ''))[:200]}: {error.strerror or error}.", file=sys.stderr)
+        return LabError.exit_code
     except KeyboardInterrupt:
         return RunInterruptedError.exit_code
 

@@ -28,3 +28,9 @@ def parse(kind: type[T], verb: str, argv: list[str], default: T | None = None) -
 def default_runs() -> Path:
     """The folder of the runs: `GORU_RUNS`, else `runs` in the current folder."""
     return Path(os.environ.get("GORU_RUNS", "runs"))
+
+
+def allow_other_kernels(allowed: bool) -> None:
+    """Carry out `--other-kernels`, for this process and those that it starts."""
+    if allowed:
+        os.environ["GORU_OTHER_KERNELS"] = "1"

@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from goru.lab import paper
 from goru.lab.cli.parse import default_runs, parse
 from goru.lab.errors import printable
 
@@ -45,15 +44,17 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
             console.print(shown)
             console.print()
     verdicts = [v for v in written.verdicts if v.variant and (variants is None or v.variant in variants)]
-    small = verdicts and all(paper.split_variant(verdict.variant)[0] == "quick" for verdict in verdicts)
-    note = " (the small version says little about the paper's sizes)" if small else ""
-    judged = Table(title=f"The paper's claims on these runs{note}", title_justify="left", box=None, pad_edge=False)
+    judged = Table(title="The paper's claims on these runs", title_justify="left", box=None, pad_edge=False)
     for verdict in verdicts:
         judged.add_row(verdict.claim.name, verdict.runs, verdict.status, verdict.claim.text)
     if judged.rows:
         judged.show_header = False
         console.print(judged)
         console.print()
+    for sentence in written.learned:
+        console.print(sentence, highlight=False, soft_wrap=True)
+    for notice in written.notices:
+        console.print(notice, highlight=False, soft_wrap=True)
     for problem in written.problems:
         console.print(f"left out: {printable(problem)}", highlight=False, soft_wrap=True)
     console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)

@@ -16,7 +16,7 @@ from typing import Literal
 from rich.console import Console
 
 from goru.lab import paper
-from goru.lab.cli.parse import Names, default_runs, parse
+from goru.lab.cli.parse import Names, allow_other_kernels, default_runs, parse
 from goru.lab.engines.local import RETRIES
 from goru.lab.errors import LabError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig
@@ -31,7 +31,7 @@ class Options:
     """
 
     experiments: Names = ()
-    """Which experiments (none: all)."""
+    """Which experiments (none: all of the paper)."""
     quick: bool = False
     """The small version: shorter sequences, fewer steps."""
     models: tuple[str, ...] = ()
@@ -62,6 +62,8 @@ class Options:
     """GPUs that Ray reserves for a run."""
     retries: int = RETRIES
     """How often a run whose process or machine died is started again, from its last checkpoint."""
+    other_kernels: bool = False
+    """Continue runs that another backend or instruction set began; their environment.json says so."""
     runs: Path = Path("runs")
     """Folder of the run directories."""
     out: Path | None = None
@@ -79,6 +81,7 @@ def main(argv: list[str], console: Console) -> int:
     from goru.lab.engines.local import plan
     from goru.lab.training.signals import StopOnSignal
 
+    allow_other_kernels(options.other_kernels)
     data.search_first(options.data_dir)
     configs, left_out = chosen_runs(options)
     for reason in left_out:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from goru.lab import paper
-from goru.lab.cli.parse import default_runs, parse
+from goru.lab.cli.parse import allow_other_kernels, default_runs, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
@@ -43,11 +43,18 @@ class Options:
     """Seconds between checkpoints; the results do not depend on it."""
     data_dir: Path | None = None
     """A folder to search for data sets before all others."""
+    other_kernels: bool = False
+    """Continue a run that another backend or instruction set began; environment.json says so."""
+    processes: int = 1
+    """Processes on this machine that share the batches; for several machines use torchrun."""
 
 
 def main(argv: list[str], console: Console) -> int:
     options, config = chosen(argv)
     directory = config.directory(options.runs)
+    allow_other_kernels(options.other_kernels)
+    if options.processes != 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return _launch(options.processes, config, argv)
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one prints
     if (directory / "result.json").exists():
         console.print(f"{directory} is finished already.", highlight=False)
@@ -83,6 +90,14 @@ def main(argv: list[str], console: Console) -> int:
     return 0
 
 
+def _launch(processes: int, config: RunConfig, argv: list[str]) -> int:
+    if not 1 <= processes <= config.batch:
+        raise UsageError(f"--processes should be between 1 and {config.batch}, the rows of a batch; got {processes}.")
+    from goru.lab.training.launch import launch
+
+    return launch(processes, ["run", *argv])
+
+
 def _train(options: Options, config: RunConfig, group: Group | None, stop: Callable[[], bool]) -> dict[str, Any]:
     from goru.lab.training import distributed, loop
     from goru.lab.training.from_run import begin_from
@@ -109,6 +124,8 @@ def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
     for reason in data.missing([config]).values():
         raise LabError(reason)
     check_used(config, base)
+    if config.task != base.task and config.layer.memory == base.layer.memory:
+        config = paper.experiment(config.experiment).with_memory(config)
     return options, _named(config, base, options.runs)
 
 
@@ -119,7 +136,7 @@ def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
     if config.variant == base.variant and config != base:
         config = dataclasses.replace(config, variant=plain_name("variant", one.name_for(config, base)))
     elif config.variant != base.variant and kind and not one.has(config.variant):
-        raise UsageError(f"--variant {config.variant}: names that begin with {kind}- are kept for that kind of run.")
+        raise UsageError(f"--variant {config.variant}: names that begin with {kind}- are reserved for that kind of run.")
     if different := one.other_settings(config):
         message = f"{config.variant} names other settings of {one.name} ({different}): choose another --variant."
         raise UsageError(message)

@@ -41,6 +41,9 @@ def main(argv: list[str], console: Console) -> int:
             console.print(f"{name}: {p.message}", highlight=False, soft_wrap=True)
     for problem in problems:
         console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+    unverified = sum(not p.verified for _, p in rows)
+    if unverified:
+        console.print(f"{unverified} finished runs are unverified: an older version ran them", highlight=False)
     done = sum(p.state == "finished" for _, p in rows)
     spent = sum(p.seconds or 0 for _, p in rows)
     console.print(f"{done} of {len(rows)} runs finished, {duration(spent)} of work", highlight=False)

@@ -164,6 +164,8 @@ def _trouble(error: requests.RequestException) -> str:
         return "broke off before the end"
     if isinstance(error, requests.Timeout):
         return f"did not answer within {TIMEOUT_SECONDS} s"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "has a certificate that is not trusted (a proxy, or a wrong clock?)"
     if isinstance(error, requests.ConnectionError):
         return "cannot be reached (offline?)"
     return f"failed ({type(error).__name__})"

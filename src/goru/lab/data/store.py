@@ -20,7 +20,7 @@ import platformdirs
 from goru.lab.data.archives import DataDamagedError, read_gzip, read_members
 from goru.lab.data.catalogue import DataSet, Part
 from goru.lab.data.readers.lines import FormatError
-from goru.lab.errors import LabError
+from goru.lab.errors import LabError, UsageError
 
 VARIABLE = "GORU_DATA"
 _chosen: list[Path] = []
@@ -39,6 +39,10 @@ def roots() -> list[Path]:
 
 def search_first(folder: Path) -> None:
     """Put a folder before all others, for this process and those that it starts."""
+    if os.pathsep in str(folder):
+        raise UsageError(
+            f"--data-dir {folder}: a folder whose name holds {os.pathsep!r} cannot be searched; rename it."
+        )
     _chosen[:] = [folder.expanduser().resolve()]
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = os.pathsep.join([str(_chosen[0]), *([before] if before else [])])

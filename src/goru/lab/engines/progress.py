@@ -10,6 +10,7 @@ from pathlib import Path
 
 from goru.lab import untrusted
 from goru.lab.errors import LabError
+from goru.lab.training import manifest
 from goru.lab.training.run_directory import is_alive, read_json
 
 _TAIL = 4096
@@ -32,6 +33,8 @@ class Progress:
     seconds: float | None = None
     steps_per_s: float | None = None
     message: str = ""
+    verified: bool = True
+    """False for a finished run that had no checksums when it ended, of an older version."""
     host: str = ""
     """The machine that works on it."""
 
@@ -55,6 +58,8 @@ def _checked(progress: Progress) -> Progress:
     """The progress, if every field has its type; TypeError where not."""
     for field in dataclasses.fields(progress):
         value = getattr(progress, field.name)
+        if field.name == "verified":
+            continue
         if field.name in ("state", "message", "host"):
             fits = isinstance(value, str)
         else:
@@ -70,6 +75,7 @@ def _checked(progress: Progress) -> Progress:
 def _read(path: Path) -> Progress:
     result = read_json(path / "result.json")
     if result is not None:
+        since = manifest.verify(path)
         final = result["final"]
         return Progress(
             state="finished",
@@ -80,6 +86,7 @@ def _read(path: Path) -> Progress:
             baseline=result["baseline"],
             seconds=result["total_seconds"],
             steps_per_s=result["steps_per_s"],
+            verified=since == "run",
         )
     known: dict = {}
     for line in _first_and_last_lines(path / "metrics.jsonl"):

@@ -216,7 +216,11 @@ def _connected(cluster: Cluster, jobs: Sequence[Job]) -> Iterator[Any]:
 
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
+    if host.startswith("[") and host.endswith("]"):  # IPv6
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not host or not port.isdigit() or int(port) > 65535 or "/" in host:
         raise UsageError(f"--address should be HOST:PORT, as `ray start --head` prints it; got {address!r}.")
     return host, int(port)
 

@@ -70,8 +70,11 @@ def grid(
     quick: bool = False,
     generated: bool = False,
 ) -> list[RunConfig]:
-    """The runs of a reproduction, seed by seed so that a first complete answer comes early."""
-    chosen = [experiment(name) for name in names or EXPERIMENTS]
+    """The runs of a reproduction, seed by seed so that a first complete answer comes early.
+
+    Without names: the experiments of the paper.
+    """
+    chosen = [experiment(name) for name in names] or [one for one in EXPERIMENTS.values() if one.paper]
     runs = []
     for seed in range(seeds):
         for one in chosen:

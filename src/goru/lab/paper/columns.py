@@ -93,6 +93,8 @@ def results(group: Group) -> Table:
         rows += [row(name, *(cells.get(c.heading, "") for c in columns)) for name, cells in levels.items()]
     if group.data_title:
         heading = f"{one.title}: {group.data_title} ({group.variant})"
+    elif one.parts and not one.curves:  # of different tasks, which have no size and baseline in common
+        heading = f"{one.title} ({group.variant})"
     else:
         heading = f"{group.title}; baseline {group.baseline:.4f}"
     return Table(

@@ -49,6 +49,7 @@ EXPERIMENT = Experiment(
     summary="Remember ten symbols over a silence of T steps.",
     base=RunConfig(experiment="copying", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Copying()),
     models=SYNTHETIC_MODELS,
+    memory=lambda task: task.delay,
     on_request={"random-placement": {"task.placement": "random"}},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "steps": 1200, "optimizer.lr": 0.002},

@@ -94,6 +94,8 @@ class Experiment:
     variants: Mapping[str, Changes] = field(default_factory=lambda: {"paper": {}})
     on_request: Mapping[str, Changes] = field(default_factory=dict)
     parts: str = ""
+    memory: Callable[[Any], int] | None = None
+    """From its task to the memory of the models that start with one, so that it follows the task's length."""
     quick: Smaller = field(default_factory=Smaller)
     generated: Smaller | None = None
     """None: the data are generated anyway."""
@@ -111,7 +113,8 @@ class Experiment:
     """Rows for what needs no learning, below the models."""
     more_tables: tuple[Callable[[Group], Table], ...] = ()
     drawings: tuple[Drawing, ...] = ()
-    measure: Measure = field(default_factory=loss_share)
+    measure: Measure | None = field(default_factory=loss_share)
+    """Its number in the README's table; None: it has no row there."""
     curves: bool = True
     """Whether losses along training are drawn: those of different tasks have nothing in common."""
     log_loss: bool = False
@@ -177,9 +180,19 @@ class Experiment:
         name = join_variant(kind, setting)
         config = dataclasses.replace(self.base, variant=name, model=model, seed=seed, layer=self.models[model])
         try:
-            return override(override(config, dict(smaller)), dict(changes))
+            return self.with_memory(override(override(config, dict(smaller)), dict(changes)))
         except ValueError as error:
             raise UsageError(f"{self.name}, variant {variant}: {error}.") from None
+
+    def with_memory(self, config: RunConfig) -> RunConfig:
+        """The configuration with the memory that fits its task, where the model starts with one."""
+        if self.memory is None or config.layer.memory is None:
+            return config
+        return override(config, {"layer.memory": self.memory(config.task)})
+
+    def tasks(self) -> set[type]:
+        """The kinds of tasks among its variants."""
+        return {type(self.base.task), *(type(c["task"]) for c in self.all_variants.values() if "task" in c)}
 
     def variant_of(self, config: RunConfig) -> str | None:
         """The name of the variant that a configuration is, whatever it calls itself."""
@@ -230,17 +243,29 @@ class Experiment:
     # Costs
 
     def step_seconds(self, config: RunConfig) -> float:
-        """Processor seconds of a training step, 0 where the model was not measured.
+        """Processor seconds of a training step, 0 where neither the model nor its twin with another start was measured.
 
         The first variant is measured; others differ by the length of their sequences.
         """
-        measured = step_times().get((self.name, config.model))
+        measured = next(
+            (row for name in self._cost_alike(config.model) if (row := step_times().get((self.name, name)))), None
+        )
         if measured is None:
             return 0.0
         if self.time_steps is None:
             return measured.cpu_seconds
         first = override(self.base, dict(self.variants[self.first_variant]))
         return measured.cpu_seconds * (self.time_steps(config.task) / self.time_steps(first.task))
+
+    def _cost_alike(self, model: str) -> list[str]:
+        """A model, then those of the same size that differ from it in their start alone."""
+
+        def without_start(name: str) -> LayerConfig:
+            return dataclasses.replace(self.models[name], init="published", memory=None)
+
+        if model not in self.models:
+            return [model]
+        return [model, *(name for name in self.models if without_start(name) == without_start(model))]
 
     @property
     def steps_per_epoch(self) -> int:

@@ -46,6 +46,7 @@ EXPERIMENT = Experiment(
     summary="Pick ten symbols out of noise and say them in order.",
     base=RunConfig(experiment="denoise", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.01), task=Denoise()),
     models=SYNTHETIC_MODELS,
+    memory=lambda task: task.delay,
     variants={"paper": {}, "lr0.001": {"optimizer.lr": 0.001}},
     on_request={"recall-loss-on": {"task.loss_on": "recall"}},
     quick=Smaller(

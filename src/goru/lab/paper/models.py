@@ -34,10 +34,13 @@ MODELS = {
     for model in (
         Model("goru", "GORU", "GORU", "#d55e00"),
         Model("goru-june2017", "GORU (June 2017 start)", "GORU", "#bd8300", (6, 2), start_of="goru"),
+        Model("goru-memory", "GORU, memory T", "GORU", "#7a1f00", start_of="goru"),
         Model("eurnn-real", "EURNN (real)", "EURNN", "#3a99d1"),
         Model("eurnn-complex", "EURNN (complex)", "EURNN", "#0072b2", (5, 2)),
         Model("gru", "GRU", "GRU", "#009e73"),
         Model("lstm", "LSTM", "LSTM", "#cc79a7"),
+        Model("gru-chrono", "GRU, chrono T", "GRU", "#009e73", (2, 2)),
+        Model("lstm-chrono", "LSTM, chrono T", "LSTM", "#cc79a7", (2, 2)),
         Model("goru-no-reset", _NO_RESET, _NO_RESET, "#bd8300", (2, 2), ablation=True),
         Model("goru-no-update", _NO_UPDATE, _NO_UPDATE, "#8c8c8c", (6, 2, 1, 2), ablation=True),
     )
@@ -62,10 +65,13 @@ def title(name: str) -> str:
 SYNTHETIC_MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=128),
     "goru-june2017": LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=2, init="june2017"),
+    "goru-memory": LayerConfig(cell="goru", hidden_size=128, memory=200),
     "eurnn-real": LayerConfig(cell="eurnn", hidden_size=512, mesh="tunable", capacity=2),
     "eurnn-complex": LayerConfig(cell="eurnn", hidden_size=512, mesh="tunable", capacity=2, complex=True),
     "gru": LayerConfig(cell="gru", hidden_size=100),
     "lstm": LayerConfig(cell="lstm", hidden_size=90),
+    "gru-chrono": LayerConfig(cell="gru", hidden_size=100, init="chrono", memory=200),
+    "lstm-chrono": LayerConfig(cell="lstm", hidden_size=90, init="chrono", memory=200),
 }
 """The hidden sizes of the paper's three synthetic tasks."""
 MATCHED_PARAMETERS = (
@@ -76,6 +82,7 @@ MATCHED_PARAMETERS = (
 EQUAL_MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=128),
     "goru-june2017": LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=2, init="june2017"),
+    "goru-memory": LayerConfig(cell="goru", hidden_size=128, memory=100),
     "eurnn-real": LayerConfig(cell="eurnn", hidden_size=128, mesh="tunable", capacity=2),
     "eurnn-complex": LayerConfig(cell="eurnn", hidden_size=128, mesh="tunable", capacity=2, complex=True),
     "gru": LayerConfig(cell="gru", hidden_size=128),
@@ -84,5 +91,5 @@ EQUAL_MODELS = {
 """All with the same hidden size, as in every experiment on a data set but the Penn Treebank."""
 MATCHED_UNITS = "Matched: the hidden size, 128 for every model; the numbers of parameters are not equal."
 
-MAIN_MODELS = ("goru", *EURNNS, "gru", "lstm")
-"""One start of GORU only: the models of the small versions."""
+MAIN_MODELS = ("goru-memory", *EURNNS, "gru", "lstm")
+"""One start of each, GORU's as one should use it: the models of the small versions."""

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from goru.lab.training.config import RunConfig, flat
+from goru.lab.training.manifest import Since
 
 if TYPE_CHECKING:
     from goru.lab.paper.definition import Experiment
@@ -38,6 +39,8 @@ class Record:
     """finished, running, stopped or failed."""
     message: str = ""
     """Why it failed."""
+    checked_since: Since = "run"
+    """Since when the files of a finished run have checksums."""
 
     @property
     def finished(self) -> bool:

@@ -57,6 +57,7 @@ EXPERIMENT = Experiment(
         experiment="parenthesis", steps=5_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Parenthesis()
     ),
     models=SYNTHETIC_MODELS,
+    memory=lambda task: task.length,
     on_request={"adam-rule": {"optimizer.rule": "adam"}},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800}, models=MAIN_MODELS

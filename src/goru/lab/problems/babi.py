@@ -74,7 +74,7 @@ class _Questions:
 
 
 class BabiProblem(Problem):
-    watched = ("valid",)
+    tracked = ("valid",)
     final = ("valid", "test")
 
     def __init__(self, task: Babi, train: list[Question], test: list[Question], *, seed: int, batch_size: int) -> None:

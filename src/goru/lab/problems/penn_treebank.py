@@ -50,7 +50,7 @@ def load(task: PennTreebank) -> dict[str, str]:
 
 
 class PennTreebankProblem(Problem):
-    watched = ("valid",)
+    tracked = ("valid",)
     final = ("valid", "test")
 
     def __init__(self, texts: dict[str, str], length: int, lanes: int) -> None:

@@ -61,7 +61,7 @@ def encode(examples: list[Example]) -> Graphs:
 
 
 class ShortestPathProblem(Problem):
-    watched = ("valid",)
+    tracked = ("valid",)
     final = ("valid", "test")
 
     def __init__(self, examples: dict[str, list[Example]], seed: int, batch_size: int) -> None:

@@ -81,7 +81,7 @@ def log_magnitude(samples: np.ndarray) -> np.ndarray:
 
 
 class SpeechProblem(Problem):
-    watched = ("valid",)
+    tracked = ("valid",)
     final = ("valid", "test")
 
     def __init__(self, splits: dict[str, Callable[[], Iterator[np.ndarray]]], seed: int, batch_size: int) -> None:

@@ -9,7 +9,7 @@ from goru.lab import durable
 from goru.lab.errors import LabError
 from goru.lab.paper.columns import Table
 from goru.lab.report import claims, costs, page, record, sections, tables
-from goru.lab.report.reading import load
+from goru.lab.report.reading import load, unverified
 from goru.lab.report.sections import Section
 
 __all__ = ["Written", "record", "write"]
@@ -22,8 +22,12 @@ class Written:
     page: Path
     tables: list[Table]
     verdicts: list[claims.Verdict]
+    learned: list[str]
+    """What small runs have learned, a sentence each."""
     problems: list[str]
     """Runs that were left out, and why."""
+    notices: list[str]
+    """What to know about the runs that were read."""
 
 
 def write(runs: Path, out: Path) -> Written:
@@ -37,7 +41,8 @@ def write(runs: Path, out: Path) -> Written:
     cost = costs.table(groups)
     about_experiments = [table for section in made for table in section.tables]
     everything = [*about_experiments, tables.claims(verdicts), *([cost] if cost else [])]
-    html = page.render(made, verdicts, cost, problems)
+    notices = unverified(groups)
+    html = page.render(made, verdicts, cost, problems, notices)
     try:
         durable.make_folder(out)
         for section in made:
@@ -48,15 +53,18 @@ def write(runs: Path, out: Path) -> Written:
             durable.replace(out / f"{table.name}.csv", tables.as_csv(table).encode())
             durable.replace(out / f"{table.name}.md", tables.markdown(table).encode())
         durable.replace(out / "runs.csv", tables.runs_csv(groups).encode())
-        durable.replace(out / "report.md", _markdown(made, tables.claims(verdicts), cost, problems).encode())
+        durable.replace(out / "report.md", _markdown(made, tables.claims(verdicts), cost, problems, notices).encode())
         durable.replace(out / "index.html", html.encode())
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error.strerror or error}.") from None
-    return Written(out / "index.html", about_experiments, verdicts, problems)
+    learned = [sentence for section in made for sentence in section.learned]
+    return Written(out / "index.html", about_experiments, verdicts, learned, problems, notices)
 
 
-def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems: list[str]) -> str:
-    parts = ["# The GORU paper, reproduced\n", tables.markdown(claimed)]
+def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems: list[str], notices: list[str]) -> str:
+    judged = any(not variant.group.kind for section in made for variant in section.variants)
+    parts = ["# GORU: what reproduces, and what we found\n", *([tables.markdown(claimed)] if judged else [])]
+    parts += [f"- {sentence}\n" for section in made for sentence in section.learned]
     for section in made:
         parts.append(f"## {section.experiment.title}\n\n{section.experiment.summary}\n")
         if section.side_by_side:
@@ -74,5 +82,6 @@ def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems:
             parts.append("\n".join([head, "", *lines]) + "\n")
     if cost:
         parts.append(f"{tables.markdown(cost)}\n{costs.HOW_COUNTED}")
+    parts += [f"{notice}\n" for notice in notices]
     parts += [f"Left out: {tables.plain(problem)}\n" for problem in problems]
     return "\n".join(parts)

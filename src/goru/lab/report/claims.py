@@ -20,8 +20,8 @@ training. A claim is a list of statements, the main one first. It is reproduced 
 first does not hold, and partly reproduced in all other cases. While a seed of a model has failed, it is at most
 partly reproduced. Numbers are means over finished seeds; with folds or tasks, over the seeds that have finished all
 of them. The paper has one EURNN, we run two, real and complex: where the paper says that it does well, the better one
-counts; where it says that it falls behind, both must. Where GORU was also run with its first published start, claims
-about GORU are judged on that one too. The rules were fixed before the runs; how claims are split into statements was
+counts; where it says that it falls behind, both must. Where GORU was also run with another start, claims about GORU
+are judged on that one too. The rules were fixed before the runs; how claims are split into statements was
 revised once after the first runs, see docs/decisions.md.
 """
 """How claims are judged, for the reader of the page."""
@@ -75,22 +75,18 @@ def judge(claim: Claim, group: Group, stand_in: str = "") -> Verdict:
         status = PARTLY if statements[0].holds else NOT_REPRODUCED
     few, many = min(facts.seeds.values()), max(facts.seeds.values())
     seeds = "one seed" if many == 1 else f"{few} seeds" if few == many else f"{few} to {many} seeds"
-    small = ["the small version, which says little about the paper's sizes"] if group.kind == "quick" else []
-    note = "; ".join([seeds, *failures, *small])
+    note = "; ".join([seeds, *failures])
     return Verdict(claim, group.experiment, group.variant, status, statements, note, stand_in)
 
 
 def judge_all(groups: list[Group]) -> list[Verdict]:
-    """Every claim on every group that it is about, the paper's setting first; undecided where that was not run.
-
-    Where there are no other runs at all, the small version leads.
-    """
+    """Every claim on every full-size group that it is about, the paper's setting first; undecided where that was not
+    run."""
     verdicts = []
-    only_small = all(group.kind == "quick" for group in groups)
     for one in paper.EXPERIMENTS.values():
         about = [group for group in groups if group.experiment.name == one.name and _is_judged(group)]
         for claim in one.claims:
-            if not about or (about[0].variant != "paper" and not only_small):
+            if not about or about[0].variant != "paper":
                 verdicts.append(Verdict(claim, one, "paper" if about else "", OPEN, note="not run"))
             for group in about:
                 verdicts.append(judge(claim, group))
@@ -108,5 +104,5 @@ def by_claim(verdicts: list[Verdict]) -> list[Judged]:
 
 
 def _is_judged(group: Group) -> bool:
-    """Claims about a data set are not judged on generated data, and no claim on settings of one's own."""
-    return not group.kind or (group.kind == "quick" and not group.experiment.generated)
+    """Claims are judged on full-size runs only: small ones, generated data and settings of one's own say nothing."""
+    return not group.kind

@@ -18,7 +18,9 @@ from goru.lab.report.sections import Section
 MARKS = {claims.REPRODUCED: "✓", claims.PARTLY: "◐", claims.NOT_REPRODUCED: "✗", claims.OPEN: "…"}
 
 
-def render(sections: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str]) -> str:
+def render(
+    sections: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str], notices: list[str]
+) -> str:
     """The page as HTML. Everything that runs have written goes through the template's escaping."""
     files = resources.files("goru.lab.report")
     style, script = (files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
@@ -27,7 +29,6 @@ def render(sections: list[Section], verdicts: list[Verdict], cost: Table | None,
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     only_small = all(variant.group.kind == "quick" for section in sections for variant in section.variants)
     claimed = claims.by_claim(verdicts)
-    counted = [one for one in claimed if one.main.variant or not only_small]
     records = [record for section in sections for variant in section.variants for record in variant.group.records]
     run = {section.experiment.name for section in sections}
     return environment.from_string(files.joinpath("page.html.j2").read_text(encoding="utf-8")).render(
@@ -40,7 +41,9 @@ def render(sections: list[Section], verdicts: list[Verdict], cost: Table | None,
         sections=sections,
         claims=[one for one in claimed if one.main.variant],
         claims_without_runs=[one.claim.name for one in claimed if not one.main.variant],
-        counts=[(status, sum(one.main.status == status for one in counted)) for status in claims.STATUSES],
+        counts=[(status, sum(one.main.status == status for one in claimed)) for status in claims.STATUSES],
+        heading=f"GORU: {'a small demonstration' if only_small else 'what reproduces, and what we found'}",
+        learned=[sentence for section in sections for sentence in section.learned],
         marks=MARKS,
         classes={status: status.replace(" ", "-") for status in claims.STATUSES},
         finished=sum(record.finished for record in records),
@@ -51,6 +54,7 @@ def render(sections: list[Section], verdicts: list[Verdict], cost: Table | None,
         cost_rules=costs.HOW_COUNTED,
         rules=claims.HOW_JUDGED,
         problems=problems,
+        notices=notices,
     )
 
 

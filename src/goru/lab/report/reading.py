@@ -10,6 +10,7 @@ import numpy as np
 from goru.lab import paper
 from goru.lab.errors import LabError, printable
 from goru.lab.paper.outcomes import Group, Record
+from goru.lab.training import manifest
 from goru.lab.training import run_directory as runs
 
 
@@ -39,6 +40,21 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
     return ordered, [printable(problem) for problem in problems]
 
 
+def unverified(groups: list[Group]) -> list[str]:
+    """Sentences about the finished runs whose files had no checksums when they ended."""
+    finished = [record for group in groups for record in group.records if record.finished]
+    never, late = (sum(record.checked_since == since for record in finished) for since in ("never", "record"))
+    sentences = {
+        "they have no checksums": never,
+        "they got their checksums only when they were recorded": late,
+    }
+    return [
+        f"{count} of {len(finished)} finished runs are unverified: an older version ran them, and {why}."
+        for why, count in sentences.items()
+        if count
+    ]
+
+
 def _order(key: tuple[str, str]) -> tuple[int, bool, bool, str]:
     """As in the paper; its own setting first, the small version and generated data last."""
     name, variant = key
@@ -60,7 +76,9 @@ def read(path: Path) -> Record | None:
         return None
     _check_metrics(path / "metrics.jsonl", metrics)
     result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
+    since: manifest.Since = "run"
     if result is not None:
+        since = manifest.verify(path)
         _check_result(path / "result.json", result)
     figure = runs.read_json(path / "figure.json")
     if figure is not None:
@@ -74,7 +92,7 @@ def read(path: Path) -> Record | None:
         state = "stopped" if failure is None else "failed"
     message = failure.get("message", "") if isinstance(failure, dict) and state == "failed" else ""
     known = environment if isinstance(environment, dict) else {}
-    return Record(path, config, metrics, result, figure, known, state, str(message))
+    return Record(path, config, metrics, result, figure, known, state, str(message), since)
 
 
 # A report reads what others wrote: a malformed file is one sentence, not a traceback in the middle of a table.

@@ -13,7 +13,7 @@ from goru.lab.paper.columns import count
 from goru.lab.paper.outcomes import Group, spread
 from goru.lab.report import claims, figures, tables
 from goru.lab.report.page import MARKS
-from goru.lab.report.reading import load
+from goru.lab.report.reading import load, unverified
 from goru.lab.report.sections import machine
 
 BEGIN, END = "<!-- results: made by `make results`, do not edit -->", "<!-- end of results -->"
@@ -80,6 +80,7 @@ def _drawn(groups: list[Group]) -> list[Group]:
 
 def _headline(groups: list[Group]) -> str:
     """One row an experiment and setting, one column a model; the paper's number or words in brackets."""
+    groups = [group for group in groups if group.experiment.measure]
     trained = [model for group in groups for model in group.models]
     models = [model for model in dict.fromkeys([*paper.MODELS, *trained]) if model in trained and not _apart(model)]
     numbers = [[_number(group, model) for model in models] for group in groups]
@@ -93,7 +94,7 @@ def _headline(groups: list[Group]) -> str:
         + f". {_done(groups)}{''.join(notes)}\n"
     )
     rows = [
-        (_title(group), group.experiment.measure.title, *(one.text for one in row))
+        (_title(group), group.experiment.measure.title if group.experiment.measure else "", *(one.text for one in row))
         for group, row in zip(groups, numbers, strict=True)
     ]
     table = tables.markdown_rows(("experiment", "measure", *map(paper.title, models)), rows)
@@ -143,8 +144,8 @@ def _number(group: Group, model: str) -> _Number:
             return _Number(_FAILED, failed=True)
         return _Number(_UNFINISHED, unfinished=True)
     measure = group.experiment.measure
-    value = measure.value(group, model)
-    if value is None:
+    value = measure.value(group, model) if measure else None
+    if measure is None or value is None:
         return _Number()
     scale, digits = measure.scale_of(group), measure.digits
     seeds = spread([scale * mean for mean in group.seed_means(model, measure.score)] or [value])
@@ -186,6 +187,7 @@ def _readme(groups: list[Group]) -> str:
         " and table from it; `make results RUNS=folder` adds newer runs and rewrites this file.\n",
         f"Last finished run: {last}.",
         *(f"- {tables.plain(text)}" for text in sorted({machine(record) for record in records})),
+        *(f"- {sentence}" for sentence in unverified(groups)),
         "",
         "## Results\n",
         section(groups, "."),

@@ -18,12 +18,15 @@ from goru.lab.paper.outcomes import Record
 from goru.lab.report import curves
 from goru.lab.report.reading import load, read
 from goru.lab.report.readme import beside_runs, in_readme
+from goru.lab.training import manifest
 from goru.lab.training.config import as_on
 
 TRAINING_LINES = 40
 """Lines with a training loss that a recorded run has."""
 _ENVIRONMENT = ("versions", "processor", "cores", "threads", "engine", "cpu_capability")
 """What is recorded of the machine of a run."""
+_ATTEMPT = ("start_time", "from_step", "versions", "backend", "isa")
+"""What is recorded of each of its attempts."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
     groups, problems = load(source)
     chosen = [(group, record) for group in groups if not group.kind for record in group.records]
     if not chosen:
-        raise LabError(f"there are no full-size runs to record in {source}; start some: goru reproduce")
+        why = f" ({problems[0]})" if problems else ""
+        raise LabError(f"there are no full-size runs to record in {source}{why}; start some: goru reproduce")
     written = kept = 0
     try:
         if source.resolve() != out.resolve():
@@ -56,6 +60,9 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
                 else:
                     _write_run(record, source, out, with_spectrum=record.path in drawn)
                     written += 1
+        for group in load(out)[0]:
+            for record in group.records:
+                _seal(record)
         for name, content in beside_runs(out).items():
             durable.replace(out / name, content)
         if readme is not None:
@@ -65,11 +72,24 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
     return Recorded(written, kept, problems)
 
 
+def _since(record: Record) -> manifest.Since:
+    return "run" if record.checked_since == "run" else "record"
+
+
+def _seal(record: Record) -> None:
+    """Give a finished run of the record, which has none, checksums; they say that they were made later."""
+    if record.finished and record.checked_since == "never":
+        durable.replace(record.path / manifest.NAME, manifest.encode(manifest.contents(record.path), _since(record)))
+
+
 def _is_better(directory: Path, record: Record) -> bool:
     """Whether the record holds the run of a configuration finished that is not finished here."""
     if record.finished or not (directory / "result.json").exists():
         return False
-    there = read(directory)
+    try:
+        there = read(directory)
+    except LabError:  # damaged: replaced
+        return False
     return there is not None and there.finished and as_on(there.config, record.config) == record.config
 
 
@@ -84,8 +104,12 @@ def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> 
         "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in thin(record.metrics)),
         "figure.json": json.dumps(figure, separators=(",", ":")) + "\n" if figure else None,
         "failure.json": _json({"message": message}) if record.state == "failed" else None,
+        manifest.NAME: None,
         "result.json": _json(record.result) if record.result else None,  # last: with it a run is finished
     }
+    if record.result:
+        checked = {name: content.encode() for name, content in files.items() if content and name in manifest.FILES}
+        files[manifest.NAME] = manifest.encode(checked, _since(record)).decode()
     for name, content in files.items():
         if content is None:
             (directory / name).unlink(missing_ok=True)
@@ -115,7 +139,7 @@ def _thin_figure(figure: dict[str, Any], with_spectrum: bool) -> dict[str, Any]:
 def _without_names(environment: dict[str, Any]) -> dict[str, Any]:
     attempts = environment.get("attempts")
     starts = [
-        {name: attempt[name] for name in ("start_time", "from_step") if name in attempt}
+        {name: attempt[name] for name in _ATTEMPT if name in attempt}
         for attempt in (attempts if isinstance(attempts, list) else [])
         if isinstance(attempt, dict)
     ]

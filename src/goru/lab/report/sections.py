@@ -12,6 +12,7 @@ from goru.lab.paper import columns
 from goru.lab.paper.columns import Cell, Table
 from goru.lab.paper.definition import Experiment
 from goru.lab.paper.outcomes import Group, Record
+from goru.lab.paper.rules import SOLVED
 from goru.lab.report import curves, figures
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
@@ -143,7 +144,8 @@ class Variant:
             if layer.cell == "eurnn":
                 words += ["complex" if layer.complex else "real"]
             words += [f"without {gate} gate" for gate in ("reset", "update") if not getattr(layer, f"{gate}_gate")]
-            words += [f"start: {layer.init}"]
+            start = f"memory {layer.memory}" if layer.memory and layer.init == "published" else layer.init
+            words += [f"start: {start}"]
             layers.append((paper.title(model), ", ".join(words)))
         return layers
 
@@ -164,7 +166,8 @@ class Section:
     def side_by_side(self) -> Table | None:
         """The settings beside each other: a model a row, its final loss over the baseline."""
         groups = [variant.group for variant in self.variants if not variant.group.kind]
-        if self.experiment.parts or not self.experiment.measure.of_baseline or len(groups) < 2:
+        measure = self.experiment.measure
+        if self.experiment.parts or measure is None or not measure.of_baseline or len(groups) < 2:
             return None
         models = list(dict.fromkeys(model for group in groups for model in group.models))
         rows = tuple(
@@ -181,6 +184,22 @@ class Section:
         absent = [name for name in self.experiment.variants if name not in {group.variant for group in full}]
         missing = full and absent and not self.experiment.parts
         return [f"Settings not run: {', '.join(absent)}."] if missing else []
+
+    @property
+    def learned(self) -> list[str]:
+        """What small runs have learned, a sentence each: who solved the task, who has the lowest loss."""
+        found = []
+        for group in (variant.group for variant in self.variants if variant.group.kind == "quick"):
+            losses = {name: loss for name in group.models if (loss := group.final_mean(name, "test_loss")) is not None}
+            measured = self.experiment.measure
+            if not losses or measured is None or not measured.of_baseline:
+                continue
+            solved = [paper.title(name) for name in losses if losses[name] < SOLVED * group.baseline]
+            best = min(losses, key=lambda name: losses[name])
+            share = f"{losses[best] / group.baseline:.1%} of the baseline"
+            who = f"solved by {', '.join(solved)}" if solved else "not solved yet"
+            found.append(f"{self.experiment.title}: {who}; the lowest loss is {paper.title(best)}'s, {share}.")
+        return found
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -219,8 +238,15 @@ def machine(record: Record) -> str:
     return (
         f"{e.get('processor', 'unknown processor')}, {e.get('cores', '?')} cores, "
         f"{e.get('threads', '?')} thread a run, "
-        f"torch {versions.get('torch', '?')}, goru {versions.get('goru', '?')}"
+        f"torch {versions.get('torch', '?')}, goru {versions.get('goru', '?')}{_kernels(e.get('attempts'))}"
     )
+
+
+def _kernels(attempts: Any) -> str:
+    """The backend and instruction set of each attempt; where they changed, the last bits depend on when."""
+    known = [a for a in attempts if isinstance(a, dict) and "backend" in a] if isinstance(attempts, list) else []
+    used = dict.fromkeys(f"{a['backend']} ({a.get('isa', '?')})" for a in known)
+    return f", kernels: {', then '.join(used)}" if used else ""
 
 
 def _run_name(record: Record) -> str:

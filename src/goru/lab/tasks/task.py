@@ -53,7 +53,7 @@ class Problem(ABC):
 
     steps_per_epoch: int | None = None
     """Steps of one pass over a finite training set; None when data are generated without end."""
-    watched: tuple[str, ...] = ("test",)
+    tracked: tuple[str, ...] = ("test",)
     """Sets that are scored during training."""
     final: tuple[str, ...] = ("test",)
     """Sets that are scored at the end, with the best parameters where `score` chooses."""

@@ -28,6 +28,8 @@ Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 
 COUNTS = ("step", "metrics_bytes", "loss_count", "best_step", "waited")
 """Fields of a position that are whole numbers."""
+FLAGS = ("reached",)
+"""Fields that are true or false; checkpoints of older versions do not have them."""
 
 
 @dataclass
@@ -46,6 +48,8 @@ class Position:
     best_step: int = 0
     waited: int = 0
     """Evaluations since the best one."""
+    reached: bool = False
+    """Whether the last evaluation was below `stop_below`."""
 
 
 class UnusableError(Exception):
@@ -84,11 +88,17 @@ def _position(text: str) -> dict[str, Any]:
     """The position, if it can be one: the checksum only shows that nothing changed by accident."""
     try:
         position = parse_json(text, "its position")
-        expected = {field.name: field for field in dataclasses.fields(Position)}
-        if not isinstance(position, dict) or position.keys() != expected.keys():
+        expected = dict.fromkeys(field.name for field in dataclasses.fields(Position))
+        if not isinstance(position, dict) or expected.keys() - {*FLAGS} - position.keys():
             raise ValueError("other fields")
         for name, value in position.items():
+            if name not in expected:
+                raise ValueError("other fields")
             if value is None and name == "best_score":
+                continue
+            if name in FLAGS:
+                if not isinstance(value, bool):
+                    raise ValueError(f"{name} is {value!r:.40}")
                 continue
             if isinstance(value, bool) or not isinstance(value, int if name in COUNTS else (int, float)):
                 raise ValueError(f"{name} is {value!r:.40}")

@@ -8,7 +8,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -17,7 +17,10 @@ from goru.lab.errors import LabError, nearest
 from goru.lab.tasks.task import Task
 from goru.lab.untrusted import parse_json
 
-LATER_FIELDS = {"optimizer.schedule": "constant", "layer.memory": None}
+if TYPE_CHECKING:
+    from goru.lab.paper.definition import Experiment
+
+LATER_FIELDS = {"optimizer.schedule": "constant", "layer.memory": None, "stop_below": 0.0}
 """Fields that are missing in the files of older runs, and the value that describes what those runs did."""
 
 
@@ -63,6 +66,8 @@ class RunConfig:
     """Steps between evaluations on the held-out set (0: once an epoch)."""
     patience: int = 0
     """Evaluations without a better validation score before stopping (0: never stop early)."""
+    stop_below: float = 0.0
+    """Share of the baseline: the run ends at the first evaluation with a lower test loss (0: never)."""
     layer: LayerConfig = field(default_factory=LayerConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     task: Task
@@ -72,11 +77,15 @@ class RunConfig:
         plain_name("model", self.model)
         if self.seed < 0 or self.threads < 1 or self.batch < 1:
             raise LabError("seed should be at least 0, threads and batch at least 1.")
+        if self.threads > MOST_THREADS:
+            raise LabError(f"threads should be at most {MOST_THREADS}, got {self.threads}.")
         if self.seed >= 2**63:
             raise LabError(f"seed should be below 2^63, got {self.seed}.")
         for name in ("steps", "epochs", "eval_every", "patience"):
             if getattr(self, name) < 0:
                 raise LabError(f"{name.replace('_', '-')} should be at least 0, got {getattr(self, name)}.")
+        if not 0 <= self.stop_below < math.inf:
+            raise LabError(f"stop-below should be a number of at least 0, got {self.stop_below}.")
         if not 0 <= self.optimizer.lr < math.inf or not 0 <= self.optimizer.decay < 1:
             rates = f"lr {self.optimizer.lr} and decay {self.optimizer.decay}"
             raise LabError(f"lr should be a number of at least 0, decay from 0 to below 1; got {rates}.")
@@ -115,14 +124,32 @@ def from_json(text: str | bytes, source: str) -> RunConfig:
     experiment = str(data.get("experiment"))
     if experiment not in EXPERIMENTS:
         raise LabError(f"{source}: {nearest('experiment', experiment, EXPERIMENTS)}")
-    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": type(EXPERIMENTS[experiment].base.task)}
+    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": _task_type(data, EXPERIMENTS[experiment])}
     for name, kind in nested.items():
         data[name] = _build(kind, data.get(name, {}), f"{source}: {name}")
     return _build(RunConfig, data, source)
 
 
+NAME_BYTES = 200
+"""Bytes of a name; file systems allow 255 for a folder."""
+MOST_THREADS = 1024
+
+
+def _task_type(data: dict[str, Any], experiment: Experiment) -> type:
+    """The kind of task of a file: where an experiment has several, the one with the fields of the file."""
+    given = data.get("task")
+    if isinstance(given, dict):
+        for kind in experiment.tasks():
+            if {f.name for f in dataclasses.fields(kind)} == set(given):
+                return kind
+    return type(experiment.base.task)
+
+
 def plain_name(what: str, name: str) -> str:
     """`name`, if it can be a folder's name and nothing else."""
+    length = len(name.encode())
+    if length > NAME_BYTES:
+        raise LabError(f"{what} should have at most {NAME_BYTES} bytes, got {length}: choose a shorter --variant.")
     if not name or name.startswith(".") or not all(c.isalnum() or c in "._-+" for c in name):
         raise LabError(f"{what} should be a plain folder name of letters, digits and ._-+, got {name!r}")
     return name

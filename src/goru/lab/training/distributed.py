@@ -157,6 +157,8 @@ class ReadOnlyRunDirectory(RunDirectory):
 
     def write_json(self, name: str, value: dict[str, Any]) -> None: ...
 
+    def write_result(self, result: dict[str, Any]) -> None: ...
+
 
 def train(
     config: RunConfig,

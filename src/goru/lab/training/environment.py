@@ -11,17 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from goru.kernels.backends import torch_level
 from goru.lab.errors import LabError
 from goru.lab.training.run_directory import RunDirectory, read_json
+from goru.layers.recurrent import RecurrentLayer
 
+OTHER_KERNELS = "GORU_OTHER_KERNELS"
+"""Set: runs that another backend or instruction set began may be continued."""
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
-def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
-    """The content of environment.json: this attempt, and when the earlier ones began."""
+def describe(run: RunDirectory, network: nn.Module, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
+    """The content of environment.json: this attempt, with its software and kernels, and the earlier ones."""
     earlier = _earlier_attempts(run)
-    this = {
+    versions = {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+    used = kernels(network)
+    if step:
+        _check_kernels(run, earlier, used)
+    this: dict[str, Any] = {
+        **used,
+        "versions": versions,
         "start_time": time.time(),
         "from_step": step,
         "host": socket.gethostname(),
@@ -31,7 +42,7 @@ def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> d
     if run.notes:
         this["notes"] = run.notes
     return {
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": versions,
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -42,6 +53,32 @@ def describe(run: RunDirectory, engine: str, step: int, processes: int = 1) -> d
         "processes": processes,
         "attempts": [*earlier, this],
     }
+
+
+def kernels(network: nn.Module) -> dict[str, str]:
+    """The backend of the recurrent layers and its instruction set: the last bits of a result depend on them."""
+    device = next(network.parameters()).device
+    try:
+        used = {module.implementation() for module in network.modules() if isinstance(module, RecurrentLayer)}
+    except (ValueError, RuntimeError) as error:
+        raise LabError(f"{str(error).rstrip('.')}.") from None
+    used = sorted(used) or [("torch", torch_level(device))]
+    return {name: ", ".join(values) for name, values in zip(("backend", "isa"), zip(*used, strict=True), strict=True)}
+
+
+def _check_kernels(run: RunDirectory, earlier: list[Any], used: dict[str, str]) -> None:
+    """LabError where the last attempt had another backend or instruction set, unless that is allowed."""
+    last = earlier[-1] if earlier and isinstance(earlier[-1], dict) else {}
+    before = {name: str(last.get(name, here)) for name, here in used.items()}  # older versions did not record them
+    if before == used:
+        return
+    there, here = (f"{one['backend']} ({one['isa']})" for one in (before, used))
+    if not os.environ.get(OTHER_KERNELS):
+        raise LabError(
+            f"{run.path} was computed with {there}, this process would continue with {here} and change its last bits; "
+            f"set GORU_BACKEND and GORU_ISA as they were, or add --other-kernels to continue anyway."
+        )
+    run.notes.append(f"computed with {there} before, with {here} from here on")
 
 
 def _earlier_attempts(run: RunDirectory) -> list[Any]:

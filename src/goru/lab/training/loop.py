@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +47,23 @@ def train(
         if (result := run.result()) is not None:
             return result
         saved = run.load_checkpoint()
-        training = Training(config)
-        begin(training, run, saved, engine)
-        loop(training, run, checkpoint_seconds, stop)
-        return finish(training, run)
+        with enough_memory():
+            training = Training(config)
+            begin(training, run, saved, engine)
+            loop(training, run, checkpoint_seconds, stop)
+            return finish(training, run)
+
+
+@contextlib.contextmanager
+def enough_memory() -> Iterator[None]:
+    """Memory that is not there is one sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not re.search("(not enough|out of) memory", str(error)):
+            raise
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else "out of memory"
+        raise LabError(f"there is not enough memory for this run ({reason}); try a smaller --batch.") from None
 
 
 def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engine: str, processes: int = 1) -> None:
@@ -58,13 +73,13 @@ def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engin
             training.restore(*saved)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise run.unusable_checkpoint(f"does not fit this network ({error})") from None
+    described = environment.describe(run, training.network, engine, training.position.step, processes)
     run.cut_metrics(training.position.metrics_bytes)
-    described = environment.describe(run, engine, training.position.step, processes)
     run.write_json("environment.json", described)
 
 
 def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop: Callable[[], bool]) -> None:
-    """Train to the last step, or until patience is over: learn, log, evaluate, save."""
+    """Train to the last step, or until patience is over or the loss is low enough: learn, log, evaluate, save."""
     config, problem, position = training.config, training.problem, training.position
     started = time.monotonic() - position.seconds
     last_saved = last_logged = time.monotonic()
@@ -79,6 +94,7 @@ def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop:
     def evaluate(**more: float) -> None:
         scores = training.evaluate()
         training.remember_best(scores)
+        position.reached = scores.get("test_loss", math.inf) < config.stop_below * problem.baseline()
         run.append({"step": position.step, **more, **scores, "seconds": time.monotonic() - started})
 
     if position.step == 0:
@@ -142,7 +158,7 @@ def finish(training: Training, run: RunDirectory) -> dict[str, Any]:
     }
     if not all(math.isfinite(value) for value in final.values()):
         raise LabError(f"the final scores of {run.path} are not finite: {final}; try a smaller --lr.")
-    run.write_json("result.json", result)
+    run.write_result(result)
     return result
 
 

@@ -8,6 +8,7 @@ Importing this module does not import torch, so that looking at runs takes no ti
     checkpoint.safetensors   parameters, optimizer, random state; the position is in its header
     checkpoint.previous...   the one before, for when the last one is damaged (that one becomes checkpoint.damaged...)
     figure.json              what figures need beyond the scores (some tasks)
+    manifest.json            checksums of these files, result.json included
     result.json              written last: a run with a result is finished
     failure.json             why the last attempt ended, until the next one starts
 
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from goru.lab import durable, locks, untrusted
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
+from goru.lab.training import manifest
 from goru.lab.training.config import RunConfig, as_on, differences, from_json
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ DAMAGED = "checkpoint.damaged.safetensors"
 CONFIG_LIMIT = 2**20
 LOCK_PATIENCE = 0.5
 """Seconds to wait for a lock: `is_alive` holds it for an instant."""
+
+
+def _encode(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 class UnusableCheckpointError(LabError):
@@ -64,8 +70,11 @@ class RunDirectory:
     # Reading what an earlier attempt left
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the run is finished."""
-        return read_json(self.path / "result.json")
+        """The result, if the run is finished; LabError where a file of a finished run has changed."""
+        result = read_json(self.path / "result.json")
+        if result is not None:
+            manifest.verify(self.path)
+        return result
 
     def load_checkpoint(self) -> Checkpoint | None:
         """Tensors and position of the last checkpoint; None when there is none yet.
@@ -139,7 +148,16 @@ class RunDirectory:
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         with self._writing():
-            durable.replace(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+            durable.replace(self.path / name, _encode(value))
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Finish the run: the checksums of its files, then the result."""
+        content = _encode(result)
+        with self._writing():
+            os.fsync(self._metrics)
+            found = manifest.contents(self.path) | {"result.json": content}
+            durable.replace(self.path / manifest.NAME, manifest.encode(found))
+            durable.replace(self.path / "result.json", content)
 
     def note_failure(self, message: str) -> None:
         """Write the reason for `goru status`; on a full disk this is skipped."""

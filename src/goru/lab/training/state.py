@@ -29,8 +29,10 @@ class Training:
         torch.manual_seed(config.seed)
         self.config = config
         self.problem = config.task.problem(config.seed, config.batch)
-        if config.patience and "valid" not in self.problem.watched:
+        if config.patience and "valid" not in self.problem.tracked:
             raise LabError("--patience has no effect where there is no validation set: remove it.")
+        if config.stop_below and "test" not in self.problem.tracked:
+            raise LabError("--stop-below has no effect where the test set is not scored during training: remove it.")
         device = _device(config)
         try:
             self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(device)
@@ -60,7 +62,7 @@ class Training:
 
     def evaluate(self) -> dict[str, float]:
         """Scores of the current parameters on the sets that are scored during training."""
-        return self.scores(self.problem.watched)
+        return self.scores(self.problem.tracked)
 
     @torch.no_grad()
     def scores(self, splits: tuple[str, ...]) -> dict[str, float]:
@@ -101,7 +103,7 @@ class Training:
     @property
     def finished(self) -> bool:
         out_of_patience = bool(self.config.patience) and self.position.waited >= self.config.patience
-        return out_of_patience or self.position.step >= self.last_step
+        return out_of_patience or self.position.reached or self.position.step >= self.last_step
 
     @property
     def finite(self) -> bool:
@@ -181,6 +183,8 @@ def planned_steps(config: RunConfig, problem: Problem) -> tuple[int, int]:
 def _device(config: RunConfig) -> torch.device:
     try:
         device = torch.device(config.device)
+        if device.type == "meta":
+            raise RuntimeError("it holds no values")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")

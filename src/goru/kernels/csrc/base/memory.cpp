@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kMost = int64_t(1) << 30;  // bytes kept although nobody uses them
+constexpr int64_t kMost = int64_t(1) << 30;  // bytes that stay allocated while unused
 constexpr int kSlots = 256;                  // buffers known at a time; others are simply allocated and freed
 constexpr int64_t kPatience = 64;            // requests after which an idle buffer is given back
 

@@ -1,0 +1,106 @@
+"""Copying over silences of different lengths: how many iterations each model needs. Beyond the paper."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Any
+
+from goru.lab.paper.columns import Column, count
+from goru.lab.paper.definition import Drawing, Experiment, Smaller
+from goru.lab.paper.models import MATCHED_PARAMETERS, SYNTHETIC_MODELS, model
+from goru.lab.paper.outcomes import Group, Record
+from goru.lab.paper.rules import SOLVED
+from goru.lab.tasks.copying import Copying
+from goru.lab.training.config import OptimizerConfig, RunConfig
+
+LENGTHS = (50, 100, 200, 500, 1000, 2000)
+
+
+def solved_at(record: Record) -> int | None:
+    """The step of the first evaluation below 10 % of the baseline."""
+    return record.first_step_below(SOLVED * record.baseline)
+
+
+def _runs(group: Group, name: str, length: int) -> list[Record]:
+    return [record for record in group.runs(name) if getattr(record.config.task, "delay", 0) == length]
+
+
+def _cell(length: int) -> Column:
+    def cell(group: Group, name: str) -> str:
+        records = _runs(group, name, length)
+        if not records:
+            return ""
+        steps = [step for record in records if (step := solved_at(record)) is not None]
+        if len(steps) == len(records):
+            return f"{round(fmean(steps))}"
+        if steps:
+            return f"{round(fmean(steps))} in {len(steps)} of {len(records)}"
+        if not all(record.finished for record in records):
+            return "not yet"
+        share = fmean(record.test.losses[-1] / record.baseline for record in records)
+        return f"no ({share:.0%})"
+
+    return Column(f"T = {length}", cell, brief=True)
+
+
+def draw(canvas: Any, group: Group) -> None:
+    """Iterations to solve against T; a model that does not solve a length is a cross at the top."""
+    axes = canvas.subplots()
+    top = max(record.config.steps for record in group.records)
+    for name in group.models:
+        look = model(name)
+        solved: list[tuple[int, float]] = []
+        for length in LENGTHS:
+            finished = [record for record in _runs(group, name, length) if record.finished]
+            steps = [step for record in finished if (step := solved_at(record)) is not None]
+            if steps:
+                solved.append((length, fmean(steps)))
+            if len(steps) < len(finished):
+                axes.plot(length, 1.25 * top, "x", color=look.color, clip_on=False)
+        if solved:
+            dashes = {"dashes": look.dashes} if look.dashes else {}
+            axes.plot(
+                *zip(*solved, strict=True), marker="o", markersize=4, color=look.color, label=look.title, **dashes
+            )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
+    axes.minorticks_off()
+    axes.set_xlabel("T, steps of silence")
+    axes.set_ylabel("iterations to 10 % of the baseline")
+    if axes.lines and any(line.get_label()[:1] != "_" for line in axes.lines):
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+EXPERIMENT = Experiment(
+    name="lengths",
+    title="Copying over different lengths",
+    label="Copying, T = 50 to 2000",
+    place=10,
+    summary="How many iterations does each model need to remember ten symbols over T steps?",
+    base=RunConfig(
+        experiment="lengths",
+        steps=3_000,
+        batch=32,
+        eval_every=50,
+        stop_below=SOLVED,
+        optimizer=OptimizerConfig(lr=0.001),
+        task=Copying(test_size=256),
+    ),
+    models={name: layer for name, layer in SYNTHETIC_MODELS.items() if name not in ("goru-june2017", "eurnn-complex")},
+    memory=lambda task: task.delay,
+    variants={f"T{length}": {"task.delay": length} for length in LENGTHS},
+    parts="lengths",
+    quick=Smaller({"task.test_size": 64, "task.delay": 20, "steps": 200}, variants=("T50",)),
+    matched=MATCHED_PARAMETERS,
+    decisions=(
+        "Batches of 32, at most 3,000 iterations; a run ends at the first evaluation below 10 % of the baseline, "
+        "so whether it stays there is not measured here.",
+        "The memory of GORU and of the chrono starts is T.",
+    ),
+    columns=(*(_cell(length) for length in LENGTHS), Column("runs", lambda group, name: count(group.runs(name)))),
+    drawings=(Drawing("iterations", "Iterations to solve the copying task, against T", draw),),
+    measure=None,
+    curves=False,
+    time_steps=lambda task: task.length,
+)

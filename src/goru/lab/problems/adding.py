@@ -1,0 +1,79 @@
+"""Adding: two numbers of a long sequence are marked; say their sum at the end.
+
+Legend: T steps, B batch. Inputs (T, B, 2): a number in [0, 1) and a mark, which is 1 at one step of each half.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from goru.lab.networks import glorot_head
+from goru.lab.tasks.adding import Adding
+from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+
+
+class Marked(NamedTuple):
+    """Numbers and marks in (T, B, 2), sums out (1, B)."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class LastStep(nn.Module):
+    """A recurrent layer with a linear head on its last output: (T, B, 2) to (1, B)."""
+
+    def __init__(self, make_recurrent: MakeRecurrent) -> None:
+        super().__init__()
+        self.recurrent: Any = make_recurrent(2)
+        self.head = glorot_head(self.recurrent.hidden_size, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output, _ = self.recurrent(inputs.to(self.head.weight.device))
+        return self.head(output[-1:]).squeeze(-1)
+
+
+class AddingProblem(Problem):
+    def __init__(self, task: Adding, seed: int, batch_size: int) -> None:
+        self.task, self.seed, self.batch_size = task, seed, batch_size
+        self.test = self.generate(stream(TEST_SEED, "test"), task.test_size)
+
+    def generate(self, rng: np.random.Generator, batch_size: int) -> Marked:
+        """A batch of sequences and their sums."""
+        T, half = self.task.length, self.task.length // 2
+        numbers = rng.random((T, batch_size))
+        places = np.stack([rng.integers(0, half, batch_size), rng.integers(half, T, batch_size)])
+        marks = np.zeros((T, batch_size))
+        np.put_along_axis(marks, places, 1.0, axis=0)
+        sums = np.take_along_axis(numbers, places, axis=0).sum(0, keepdims=True)
+        inputs = torch.from_numpy(np.stack([numbers, marks], -1))
+        return Marked(inputs.float(), torch.from_numpy(sums).float())
+
+    def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
+        return LastStep(make_recurrent)
+
+    def batch(self, step: int) -> Marked:
+        return self.generate(stream(self.seed, "train", step), self.batch_size)
+
+    def loss(self, network: nn.Module, batch: Marked, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Mean squared error of the sum."""
+        sums = network(batch.inputs)
+        return functional.mse_loss(sums, batch.targets.to(sums.device)), carry
+
+    def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
+        """Mean squared error; accuracy: the share of sums that are right within 0.04."""
+        loss = right = 0.0
+        for first in range(0, self.task.test_size, self.batch_size):
+            inputs, targets = (part[:, first : first + self.batch_size] for part in self.test)
+            sums = network(inputs).cpu()
+            loss += functional.mse_loss(sums, targets, reduction="sum").item()
+            right += ((sums - targets).abs() < 0.04).sum().item()
+        return {"loss": loss / self.task.test_size, "accuracy": right / self.task.test_size}
+
+    def baseline(self) -> float:
+        """The variance of the sum of two uniform numbers: the error of answering 1."""
+        return 1 / 6

@@ -1,0 +1,92 @@
+"""`goru run --processes N`: the processes of one training on this machine, whose store listens on 127.0.0.1 alone.
+
+The processes are started and supervised by torchrun's own agent. Only the store through which they find one another is
+made here: torchrun's listens on all interfaces, and whoever reaches it can send pickles.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import uuid
+
+from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from goru.lab.errors import RunInterruptedError
+
+LOOPBACK = "127.0.0.1"
+BACKEND = "goru-loopback"
+
+
+class LoopbackRendezvous(RendezvousHandler):
+    """One agent, and a store on a free port of 127.0.0.1."""
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self.run_id = parameters.run_id
+        self._store: Store | None = None
+        self._port = 0
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        if self._store is None:
+            listener = socket.create_server((LOOPBACK, 0))
+            self._port = listener.getsockname()[1]
+            self._store = TCPStore(
+                LOOPBACK, self._port, 1, True, multi_tenant=True, master_listen_fd=listener.detach(), use_libuv=False
+            )
+        store = PrefixStore(self.run_id, self._store)
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, self._port))
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def get_backend(self) -> str:
+        return BACKEND
+
+    def get_run_id(self) -> str:
+        return self.run_id
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None: ...
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def launch(processes: int, argv: list[str]) -> int:
+    """Run `goru ARGV` in several processes of one group; the exit code of the first that failed, or 0."""
+    rendezvous_handler_registry.register(BACKEND, LoopbackRendezvous)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend=BACKEND,
+        max_restarts=0,
+        monitor_interval=0.1,
+    )
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each sets its own number later; as torchrun does
+    try:
+        elastic_launch(config, sys.executable)("-m", "goru.lab", *argv)
+    except ChildFailedError as failed:
+        _, failure = failed.get_first_failure()
+        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+    except SignalException:
+        return RunInterruptedError.exit_code
+    return 0

@@ -1,0 +1,60 @@
+"""Checksums of the files of a finished run: manifest.json, written just before result.json.
+
+A run whose files do not match is damaged or was changed. Older versions wrote none: such a run is unverified, and stays
+so when a record gives it checksums later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from goru.lab import untrusted
+from goru.lab.errors import LabError
+
+NAME = "manifest.json"
+FILES = ("config.json", "environment.json", "metrics.jsonl", "figure.json", "result.json")
+"""What the report reads; the checkpoint has a checksum of its own."""
+ALWAYS = ("config.json", "metrics.jsonl", "result.json")
+"""Those that every finished run has."""
+
+Since = Literal["run", "record", "never"]
+"""Since when the files of a finished run have checksums: since it ended, since it was recorded, or not at all."""
+
+
+def encode(contents: Mapping[str, bytes], since: Since = "run") -> bytes:
+    """The content of a manifest over files, given their names and contents."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
+    return (json.dumps({"since": since, "sha256": digests}, indent=1) + "\n").encode()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """The files of a run that a manifest lists, as they are now."""
+    return {name: untrusted.read_bytes(path / name) for name in FILES if (path / name).exists()}
+
+
+def verify(path: Path) -> Since:
+    """Since when the files of a finished run are as they are; LabError names a changed file."""
+    try:
+        manifest = untrusted.read_json(path / NAME)
+    except FileNotFoundError:
+        return "never"
+    expected, since = (manifest.get(key) for key in ("sha256", "since")) if isinstance(manifest, dict) else (None, None)
+    if since not in ("run", "record"):
+        raise LabError(f"{path / NAME} should say since when there are checksums: run or record.")
+    if not isinstance(expected, dict) or not {*ALWAYS} <= expected.keys() <= {*FILES}:
+        raise LabError(f"{path / NAME} should list the checksums of the run's files.")
+    for name in FILES:
+        try:
+            found = hashlib.sha256(untrusted.read_bytes(path / name)).hexdigest()
+        except FileNotFoundError:
+            found = None
+        if found != expected.get(name):
+            raise LabError(
+                f"{path / name} is not the file that the run wrote (see {NAME}): restore it, or delete the "
+                "run's folder and run it again."
+            )
+    return since

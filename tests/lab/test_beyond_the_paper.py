@@ -1,0 +1,130 @@
+"""The experiments beyond the paper, and runs that end when they are solved."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from goru.lab import paper
+from goru.lab.errors import LabError
+from goru.lab.paper import columns, lengths, starts
+from goru.lab.problems.adding import AddingProblem
+from goru.lab.report import figures, sections
+from goru.lab.report.reading import load
+from goru.lab.tasks.adding import Adding
+from goru.lab.tasks.denoise import Denoise
+from goru.lab.training.config import from_json, override
+from goru.lab.training.loop import train
+from goru.lab.training.run_directory import read_metrics
+from tests.lab.small import outcome, small
+from tests.lab.test_report import write_run
+from tests.lab.test_train import in_pieces
+
+
+@pytest.mark.parametrize("length", [2, 3, 50])
+def test_the_sum_is_that_of_the_marked_numbers(length: int) -> None:
+    problem = AddingProblem(Adding(length=length, test_size=64), seed=3, batch_size=32)
+    inputs, targets = problem.batch(5)
+    numbers, marks = inputs.unbind(-1)
+    assert inputs.shape == (length, 32, 2)
+    assert (marks[: length // 2].sum(0) == 1).all()  # one in each half
+    assert (marks[length // 2 :].sum(0) == 1).all()
+    torch.testing.assert_close((numbers * marks).sum(0), targets[0])
+    assert (numbers >= 0).all()
+    assert (numbers < 1).all()
+    again = AddingProblem(Adding(length=length, test_size=64), seed=3, batch_size=32).batch(5)
+    assert torch.equal(again.inputs, inputs)
+    assert not torch.equal(problem.batch(6).inputs, inputs)
+
+
+def test_the_baseline_of_adding_is_the_error_of_answering_one() -> None:
+    problem = AddingProblem(Adding(length=10, test_size=100_000), seed=0, batch_size=32)
+    error = (problem.test.targets - 1).square().mean().item()
+    assert problem.baseline() == pytest.approx(error, rel=0.02)
+
+
+def test_adding_is_learned(tmp_path: Path) -> None:
+    """A short one: a tenth of the baseline after a few hundred steps."""
+    config = paper.experiment("adding").config("goru-memory", "quick")
+    changes = {"task.length": 6, "steps": 300, "layer.hidden_size": 32, "layer.memory": 6, "task.test_size": 64}
+    result = train(override(config, {**changes, "variant": "small", "optimizer.lr": 0.005}), tmp_path)
+    assert result["final"]["test_loss"] < 0.1 * result["baseline"]
+
+
+SOLVABLE = small(
+    "copying", "eurnn-real", {"task.delay": 1, "task.recall": 1, "stop_below": 1.2, "optimizer.lr": 0.01}, steps=400
+)
+
+
+def test_a_run_ends_when_its_loss_is_low_enough(tmp_path: Path) -> None:
+    result = train(SOLVABLE, tmp_path)
+    lines = [line for line in read_metrics(SOLVABLE.directory(tmp_path)) if "test_loss" in line]
+    below = [line["step"] for line in lines if line["test_loss"] < 1.2 * result["baseline"]]
+    assert below == [result["step"]] == [lines[-1]["step"]]
+    assert 0 < result["step"] < 400
+
+
+def test_it_ends_there_in_pieces_too(tmp_path: Path) -> None:
+    train(SOLVABLE, tmp_path / "whole")
+    assert in_pieces(SOLVABLE, tmp_path / "pieces", 7) > 1
+    assert outcome(SOLVABLE.directory(tmp_path / "whole")) == outcome(SOLVABLE.directory(tmp_path / "pieces"))
+
+
+def test_it_needs_a_test_set_that_is_scored() -> None:
+    config = small("babi", "goru", {"stop_below": 0.5})
+    with pytest.raises(LabError, match="--stop-below has no effect"):
+        train(config, Path("unused"))
+    with pytest.raises(LabError, match="stop-below should be"):
+        small("copying", "goru", {"stop_below": math.nan})
+
+
+def test_iterations_to_solve_against_length(tmp_path: Path) -> None:
+    write_run(tmp_path, "lengths", "goru-memory", [2.0, 0.5, 0.05], variant="T50")
+    write_run(tmp_path, "lengths", "goru-memory", [2.0, 0.05], variant="T50", seed=1)
+    write_run(tmp_path, "lengths", "goru-memory", [2.0, 0.5, 0.3], variant="T1000")
+    write_run(tmp_path, "lengths", "gru", [2.0, 1.0], variant="T50", finished=False)
+    (group,), problems = load(tmp_path)
+    assert problems == []
+    table = columns.results(group)
+    rows = {row[0]: dict(zip(table.headings, row, strict=True)) for row in table.texts}
+    assert rows["GORU, memory T"]["T = 50"] == "150"
+    assert rows["GORU, memory T"]["T = 1000"] == "no (30%)"
+    assert rows["GORU, memory T"]["T = 100"] == ""
+    assert rows["GRU"]["T = 50"] == "not yet"
+    (section,) = sections.make([group], [])
+    (drawn,) = section.variants[0].own_figures
+    assert len(drawn.png) > 5000
+    assert lengths.EXPERIMENT.config("gru-chrono", "T2000").layer.memory == 2000
+
+
+def test_the_score_of_a_start(tmp_path: Path) -> None:
+    """The geometric mean of the shares, none below 1 %, over the seeds' mean."""
+    for task, finals in {"copying": (0.001, 0.003), "denoise": (0.4, 0.6), "parenthesis": (0.2, 0.2)}.items():
+        for seed, final in enumerate(finals):
+            write_run(tmp_path, "starts", "quarters", [2.0, final], variant=task, seed=seed)
+        write_run(tmp_path, "starts", "goru", [2.0, 0.9], variant=task)
+    write_run(tmp_path, "starts", "open", [2.0, 0.001], variant="copying")
+    (group,), problems = load(tmp_path)
+    assert problems == []
+    assert starts.score_of(group, "quarters") == pytest.approx(math.exp(np.log([0.01, 0.5, 0.2]).mean()))
+    assert starts.score_of(group, "goru") == pytest.approx(0.9)
+    assert starts.score_of(group, "open") is None
+    table = columns.results(group)
+    rows = {row[0].text: row for row in table.rows}
+    assert rows["quarters"][4].tone == "better"  # the best of those with all three tasks
+    assert rows["GORU"][4].tone == ""
+    assert rows["open"][4].text == ""
+    assert len(figures.own(group, starts.EXPERIMENT.drawings[0]).png) > 5000
+
+
+def test_a_study_has_tasks_of_several_kinds() -> None:
+    config = starts.EXPERIMENT.config("halves", "denoise", seed=2)
+    assert isinstance(config.task, Denoise)
+    assert from_json(config.to_json(), "here") == config
+    assert {type(starts.EXPERIMENT.config("goru", name).task).__name__.lower() for name in starts.TASKS} == set(
+        starts.TASKS
+    )
