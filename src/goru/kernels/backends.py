@@ -2,7 +2,7 @@
 
 reference   the equations in plain torch, differentiated by autograd, also twice
 manual      hand-derived backward pass in torch: any device, no compiler
-native      C++ kernels: CPU, float32 and float64
+native      C++ kernels: CPU; half precision runs in float32
 triton      GORU on NVIDIA devices, float32 and bfloat16
 auto        the first of triton, native and manual that can run
 
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..rotations import Mesh
+from ..tracing import constant_when_compiled
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -51,14 +52,14 @@ class Kernel:
     saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone; its dtype is that of the
         last result.
     rotates(mesh) -> whether it prefers the angles of a mesh to its matrix.
-    stepper(options) -> an object whose step(x, state, parameters) takes single steps without gradients, or None.
+    stepper(cell, options) -> a runner of single steps of the cell without gradients (native/steps.py), or None.
     """
 
     forward: Callable[[Any, Any, bool], tuple[Tensor, ...]]
     backward: Callable[[Any, Any, Tensor, Tensor, tuple[Tensor, ...], bool], Gradients]
     saved: Callable[[Any, Any], tuple[Any, ...]]
     rotates: Callable[[Mesh], bool] = _never
-    stepper: Callable[[Any], Any] | None = None
+    stepper: Callable[[Any, Any], Callable[..., Any] | None] | None = None
 
 
 @dataclass
@@ -102,6 +103,10 @@ REFERENCE = Backend("reference", "the plain equations", automatic=False)
 MANUAL = Backend("manual", "")
 BACKENDS: dict[str, Backend] = {"reference": REFERENCE, "manual": MANUAL}  # "auto" prefers the last one that can run
 
+_VARIABLES: Any = getattr(
+    os.environ, "_data", os.environ
+)  # the dictionary of os.environ, with keys as the system has them
+_KEY: Any = "GORU_BACKEND" if _VARIABLES is os.environ else os.environ.encodekey("GORU_BACKEND")
 _in_context: ContextVar[str | None] = ContextVar("goru_backend", default=None)
 
 
@@ -122,17 +127,25 @@ def kernel(backend: str, recurrence: str) -> Kernel | Equations:
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend and, in a sentence, why it was chosen."""
+    """A backend and, in a sentence, why it was chosen; `requested` is what a graph carries that chooses again when it
+    runs: the name that the layer was given, else "auto"."""
 
     backend: str
     reason: str
+    requested: str
+
+
+def as_choice(backend: Choice | str) -> Choice:
+    """A backend by its name is the one that runs, now and later."""
+    return backend if isinstance(backend, Choice) else Choice(backend, "it was named", backend)
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
     """Run layers inside the `with` block on one implementation; a layer's own `backend=` still comes first.
 
-    A graph made by torch.compile or torch.export keeps the implementation that was chosen when it was traced.
+    A graph that torch.compile made for training keeps the implementation that was chosen when it was traced, and so
+    does every graph traced on "reference", which is plain torch. Any other one chooses when it runs.
 
     >>> import goru, torch
     >>> with goru.use_backend("reference"):
@@ -164,30 +177,22 @@ def choose(
         wanted, source = preference()
     else:
         wanted, source = check_name(argument, "backend"), f"backend={argument!r} was given to the layer"
+    requested = "auto" if argument is None else argument
     if wanted != "auto":
         obstacle = BACKENDS[wanted].obstacle_to(recurrence, device, dtype, hidden)
         if obstacle is not None:
             raise RuntimeError(f"the {wanted} backend cannot run here ({source}): {obstacle}")
-        return Choice(wanted, source)
+        return Choice(wanted, source, requested)
     obstacles = []
     for backend in reversed(BACKENDS.values()):
         if not backend.automatic:
             continue
         obstacle = backend.obstacle_to(recurrence, device, dtype, hidden)
         if obstacle is None:
-            return Choice(backend.name, f"{source}: {'; '.join(filter(None, [*obstacles, backend.merit]))}")
+            merits = filter(None, [*obstacles, backend.merit])
+            return Choice(backend.name, f"{source}: {'; '.join(merits)}", requested)
         obstacles.append(obstacle)
     raise RuntimeError(f"no backend can run here ({source}): {'; '.join(obstacles)}")
-
-
-def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.compile calls the function once, when it traces a graph, and reuses the answer: a compiler can follow
-    neither context variables nor the loading of a library.
-
-    What torch.compiler.assume_constant_result does, without its import of torch._dynamo, which takes seconds.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
 
 
 @constant_when_compiled
@@ -195,7 +200,8 @@ def preference() -> tuple[str, str]:
     """What the context or the environment requests, and which of them does."""
     if (context := _in_context.get()) is not None:
         return context, f"inside use_backend({context!r})"
-    if env := os.environ.get("GORU_BACKEND"):
+    # os.environ.get raises and catches an error where the variable is not set: as long as a good part of a single step.
+    if _KEY in _VARIABLES and (env := os.environ.get("GORU_BACKEND")):
         return check_name(env, "the environment variable GORU_BACKEND"), f"GORU_BACKEND={env}"
     return "auto", "automatic choice"
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels.backends import Choice
 from ..kernels.goru import GORU as RECURRENCE
 from ..kernels.goru import GoruInputs, GoruOptions
 from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
-from .recurrent import Parameters, State, check_sizes
+from .recurrent import Parameters, State, check_checkpoint, check_sizes, describe_checkpoint
 from .starts import STARTS, start_with_memory
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class GORUUnit:
     reset_gate: bool
     update_gate: bool
     init: str
+    checkpoint: int | None = None
 
     name = "GORU"
     recurrence = RECURRENCE.name
@@ -45,6 +47,7 @@ class GORUUnit:
         for gate in ("reset_gate", "update_gate"):
             if not isinstance(getattr(self, gate), bool):
                 raise TypeError(f"{gate} should be of type bool, got: {type(getattr(self, gate)).__name__}")
+        check_checkpoint(self.checkpoint)
         if self.init not in STARTS:
             raise ValueError(f"init must be one of {', '.join(map(repr, STARTS))}, got {self.init!r}")
 
@@ -74,7 +77,7 @@ class GORUUnit:
         return (dtype,)
 
     def options(self, reverse: bool = False) -> GoruOptions:
-        return GoruOptions(self.mesh, self.reset_gate, self.update_gate, reverse)
+        return GoruOptions(self.mesh, self.reset_gate, self.update_gate, reverse, self.checkpoint)
 
     def inputs(
         self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, u: Tensor | None
@@ -98,7 +101,7 @@ class GORUUnit:
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         matrix: Callable[[], Tensor],
     ) -> tuple[Tensor, State]:
         u = None if RECURRENCE.rotates(self.mesh, backend) else matrix()
@@ -112,6 +115,7 @@ class GORUUnit:
         for gate in ("reset_gate", "update_gate"):
             if not getattr(self, gate):
                 text += f", {gate}=False"
+        text += describe_checkpoint(self.checkpoint)
         return text if self.init == "published" else f"{text}, init={self.init!r}"
 
 
@@ -154,6 +158,8 @@ class GORU(OrthogonalLayer):
         memory: how many steps a state should last at the start, a number or one for each layer; see
             docs/mathematics.md. None: the start of the authors' code, whose state lasts a few dozen steps.
         init: the start without `memory`: "published" (b_h = 0.01) or "june2017" (b_h = 2).
+        checkpoint: training saves states alone and recomputes so many steps at a time; see docs/layers.md. None: the
+            gates of all steps are saved.
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
 
     With `memory` the third part of the bias, b_h, is counted over that many steps: modReLU uses b_h / memory. The
@@ -178,12 +184,13 @@ class GORU(OrthogonalLayer):
         update_gate: bool = True,
         memory: float | Sequence[float] | None = None,
         init: str = "published",
+        checkpoint: int | None = None,
         backend: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
-        unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
+        unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init, checkpoint)
         self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
         super().__init__(
             unit,
@@ -230,11 +237,35 @@ class GORU(OrthogonalLayer):
         alike = len(set(self._starts_with)) == 1
         return f"{text}, memory={self._starts_with[0] if alike else self._starts_with}"
 
+    def _cell(self, input_size: int) -> GORUCell:
+        unit: GORUUnit = self.unit
+        return GORUCell(
+            input_size,
+            self.hidden_size,
+            self.bias,
+            mesh=unit.mesh.kind,
+            capacity=unit.mesh.capacity,
+            reset_gate=unit.reset_gate,
+            update_gate=unit.update_gate,
+            init=unit.init,
+            backend=self.backend,
+            device="meta",
+        )
+
+    def cell(self, layer: int = 0, reverse: bool = False) -> GORUCell:
+        cell = super().cell(layer, reverse)
+        if self._starts_with is not None:
+            cell._starts_with = self._starts_with[layer]
+            cell.register_buffer("memory", self.get_buffer(f"memory_l{layer}"))
+        return cell
+
+    cell.__doc__ = OrthogonalLayer.cell.__doc__
+
     @classmethod
-    def from_gru(cls, gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
+    def from_gru(cls, gru: nn.GRU, *, mesh: str | None = None, capacity: int | None = None, **options: Any) -> GORU:
         """A GORU that starts from a trained nn.GRU: its gates are copied, U is the rotation nearest to its W_hn.
 
-        With `mesh="tunable", capacity=hidden_size` U is that rotation exactly, any other mesh is fitted to it.
+        By default U is that rotation exactly, by `mesh="tunable", capacity=hidden_size`; another mesh is fitted to it.
         `layer.conversion` has, per layer and direction, the residual of U and the biases that have no place.
         """
         from .convert import from_gru  # convert builds on this module
@@ -249,8 +280,6 @@ class GORUCell(OrthogonalCell):
     >>> cell(torch.zeros(3, 10)).shape
     torch.Size([3, 20])
     """
-
-    step_parameters = ("weight_ih", "weight_hh", "bias", "angles")
 
     def __init__(
         self,
@@ -268,7 +297,7 @@ class GORUCell(OrthogonalCell):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_sizes(input_size, hidden_size, bias)
+        check_sizes(input_size, hidden_size, bias, least=0)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
         steps = _memories(memory, 1, bias)
         self._starts_with = None if steps is None else steps[0]

@@ -11,13 +11,14 @@ import numbers
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from ..kernels import backends
+from ..kernels.backends import Choice
 from ..kernels.recurrence import Stepper
 from ..tracing import autocast_enabled
 
@@ -50,7 +51,7 @@ class Unit(Protocol):
         ...
 
     def run(
-        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: str
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: Choice
     ) -> tuple[Tensor, State]:
         """output (T, B, H) and the last state, from x (T, B, I) and the initial state, each part (B, H)."""
         ...
@@ -60,15 +61,26 @@ class Unit(Protocol):
         ...
 
 
-def check_sizes(input_size: Any, hidden_size: Any, bias: Any) -> None:
-    """The checks that layers and cells share, as nn.GRU makes them."""
+def check_sizes(input_size: Any, hidden_size: Any, bias: Any, least: int = 1) -> None:
+    """The checks that layers and cells share, as nn.GRU makes them; nn.GRUCell allows sizes of 0."""
     if not isinstance(bias, bool):
         raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
     for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
         if not isinstance(size, int):
             raise TypeError(f"{name} should be of type int, got: {type(size).__name__}")
-        if size <= 0:
-            raise ValueError(f"{name} must be greater than zero, got {size}")
+        if size < least:
+            raise ValueError(f"{name} must be {'greater than' if least else 'at least'} zero, got {size}")
+
+
+def check_checkpoint(checkpoint: Any) -> None:
+    if checkpoint is not None and (isinstance(checkpoint, bool) or not isinstance(checkpoint, int)):
+        raise TypeError(f"checkpoint should be a number of steps or None, got: {type(checkpoint).__name__}")
+    if checkpoint is not None and checkpoint < 1:
+        raise ValueError(f"checkpoint must be at least 1 step, got {checkpoint}")
+
+
+def describe_checkpoint(checkpoint: int | None) -> str:
+    return "" if checkpoint is None else f", checkpoint={checkpoint}"
 
 
 class RecurrentLayer(nn.Module):
@@ -177,15 +189,16 @@ class RecurrentLayer(nn.Module):
             parts.append(f"backend={self.backend!r}")
         return ", ".join(parts)
 
-    def _backend(self, weight: Tensor) -> str:
-        return backends.choose(
-            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
-        ).backend
+    def _backend(self, weight: Tensor) -> Choice:
+        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
 
     def implementation(self) -> tuple[str, str]:
         """The backend that would run now, and what its code is made for: the last bits of results depend on both."""
         weight = next(self.parameters())
-        chosen = self._backend(weight)
+        chosen = self._backend(weight).backend
         return chosen, backends.BACKENDS[chosen].level(weight.device)
 
     def forward(
@@ -279,7 +292,7 @@ class RecurrentLayer(nn.Module):
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         suffix: str,
     ) -> tuple[Tensor, State]:
         """One layer in one direction, whose parameters have this suffix."""
@@ -287,9 +300,11 @@ class RecurrentLayer(nn.Module):
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
         if x.dtype != weight.dtype and not autocast_enabled(x):
+            # nn.GRU's words; a model of integers is no way out.
+            instead = f", or convert model: model.to({x.dtype})" if x.is_floating_point() else ""
             raise ValueError(
-                f"{self.unit.name} input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
-                f"Convert input: input.to({weight.dtype}), or convert model: model.to({x.dtype})"
+                f"{self.unit.name}: RNN input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"Convert input: input.to({weight.dtype}){instead}"
             )
         if x.shape[-1] != self.input_size:
             raise RuntimeError(
@@ -335,8 +350,7 @@ class RecurrentCell(nn.Module):
     """One step of a unit, called as nn.GRUCell is."""
 
     optional: tuple[str, ...] = ("bias",)  # parameters that exist as None where the unit has none
-    step_parameters: tuple[str, ...] = ()  # those that single steps take, in their order; none: there is no short way
-    _stepper: Stepper | None = None
+    _stepper: Stepper | None = None  # of a unit that has a short way for single steps
 
     def __init__(
         self,
@@ -354,7 +368,6 @@ class RecurrentCell(nn.Module):
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.backend = None if backend is None else backends.check_name(backend, "backend")
-        self._states = len(unit.state_dtypes(torch.float32))
         shapes = unit.shapes(input_size)
         self._names = tuple(shapes)
         for name, shape in shapes.items():
@@ -383,18 +396,21 @@ class RecurrentCell(nn.Module):
             parts.append(particular)
         return ", ".join(parts)
 
-    def _backend(self, weight: Tensor) -> str:
-        return backends.choose(
-            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
-        ).backend
+    def _backend(self, weight: Tensor) -> Choice:
+        argument = self.backend if self.hidden_size else backends.REFERENCE.name  # no kernel takes 0 units
+        return backends.choose(argument, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
         if (
             hx is not None
             and self._stepper is not None
+            and self.hidden_size
             and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-            and (new := self._step(input, hx)) is not None
+            and (new := self._stepper.step(self, input, hx)) is not None
         ):
             return new
         name = type(self).__name__
@@ -429,34 +445,26 @@ class RecurrentCell(nn.Module):
         _, last = self._run_unit(x, state, parameters, self._backend(weight))
         return from_state(last if batched else tuple(part.squeeze(0) for part in last))
 
-    def _step(self, input: Tensor, hx: Any) -> Any:
-        """The next state without gradients, the short way; None where the ordinary one has to be taken."""
-        own = self._parameters
-        for name in self._names:
-            if name not in own:  # it is computed: torch.nn.utils.parametrize
-                return None
-        assert self._stepper is not None
-        state = hx if isinstance(hx, tuple) else (hx,)
-        if len(state) != self._states:
-            return None
-        effective = self._effective(own)  # type: ignore[arg-type]
-        parameters = tuple([effective.get(name) for name in self.step_parameters])
-        new = self._stepper.step(input, state, parameters, self.backend)
-        return None if new is None else from_state(new)
-
-    def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: str) -> tuple[Tensor, State]:
+    def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: Choice) -> tuple[Tensor, State]:
         return self.unit.run(x, state, parameters, None, False, backend)
 
     def _check_state(self, state: State, dtypes: tuple[torch.dtype, ...], batch: int, autocast: bool) -> None:
         for h, dtype in zip(state, dtypes, strict=True):
             if h.shape[1] != self.hidden_size:
                 raise RuntimeError(
-                    f"hidden has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}"
+                    f"hidden0 has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}"
                 )
             if h.shape[0] != batch:
-                raise RuntimeError(f"Input batch size {batch} doesn't match hidden batch size {h.shape[0]}")
+                raise RuntimeError(f"Input batch size {batch} doesn't match hidden0 batch size {h.shape[0]}")
             if h.dtype != dtype and not autocast:
                 raise RuntimeError(f"{type(self).__name__}: hx must have dtype {dtype}, got {h.dtype}")
+
+
+def refuse_script(module: nn.Module) -> NoReturn:
+    """torch.jit.script calls this by way of `__prepare_scriptable__`."""
+    raise RuntimeError(
+        f"torch.jit.script cannot compile {type(module).__name__}: use torch.jit.trace, torch.compile or torch.export"
+    )
 
 
 def as_state(hx: Any, unit: Unit) -> State | None:

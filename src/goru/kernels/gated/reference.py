@@ -48,6 +48,7 @@ class LstmInputs(NamedTuple):
 @dataclass(frozen=True)
 class GatedOptions:
     reverse: bool = False
+    checkpoint: int | None = None  # native: states are saved every so many steps, the rest is recomputed
 
 
 def gru_results(inputs: GruInputs, options: GatedOptions) -> Shapes:

@@ -37,6 +37,7 @@ class GoruOptions:
     reset_gate: bool = True
     update_gate: bool = True
     reverse: bool = False
+    checkpoint: int | None = None  # native: nothing is saved, so many steps at a time are recomputed
 
 
 def results(inputs: GoruInputs, options: GoruOptions) -> list[tuple[tuple[Any, ...], torch.dtype]]:
