@@ -1,4 +1,4 @@
-"""Single steps of a GORU cell the short way: the same bits as the long way, and never from stale weights."""
+"""Single steps of a cell the short way: the same bits as the long way, and never from stale weights."""
 
 from __future__ import annotations
 
@@ -31,41 +31,82 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no_update": {"update_gate": False},
     "no_gates": {"reset_gate": False, "update_gate": False},
     "no_bias": {"bias": False},
+    "memory": {"memory": 30},
+}
+GATED = {
+    "gru": goru.GRUCell,
+    "lstm": goru.LSTMCell,
+    "gru_no_bias": lambda *sizes, **options: goru.GRUCell(*sizes, bias=False, **options),
+    "lstm_no_bias": lambda *sizes, **options: goru.LSTMCell(*sizes, bias=False, **options),
 }
 
 
 def cell_of(name: str = "fft", dtype: torch.dtype = torch.float32) -> Any:
+    if name in GATED:
+        torch.manual_seed(2)
+        return GATED[name](I, H, dtype=dtype)
     return lively(goru.GORUCell(I, H, dtype=dtype, **SETTINGS[name]))
 
 
-def long_way(cell: Any, x: Tensor, h: Tensor) -> Tensor:
+def state_of(cell: Any, *shape: int, dtype: torch.dtype = torch.float32) -> Any:
+    h = draw(*shape, H, seed=3).to(dtype)
+    return (h, draw(*shape, H, seed=4).to(dtype)) if isinstance(cell, goru.LSTMCell) else h
+
+
+def long_way(cell: Any, x: Tensor, h: Any) -> Any:
     """The step as it is taken where a gradient is wanted."""
-    return cell(x, h).detach()
+    new = cell(x, h)
+    return new.detach() if isinstance(new, Tensor) else tuple(part.detach() for part in new)
 
 
 def prepared(cell: Any) -> bool:
     """Whether the native backend has prepared something for single steps of this cell."""
-    return any(steps is not None and steps.prepared is not None for steps in cell._stepper.prepared.values())
+    return bool(cell._stepper.runners)
 
 
 @torch.no_grad()
-def short_way(cell: Any, x: Tensor, h: Tensor) -> Tensor:
-    cell._stepper.prepared.clear()
+def short_way(cell: Any, x: Tensor, h: Any) -> Any:
+    cell._stepper.runners.clear()
     result = cell(x, h)
     assert prepared(cell), "this call should have been taken the short way"
-    assert torch.equal(cell(x, h), result), "the second step, from what the first prepared"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cell, "_run_unit", None)  # the long way would fail
+        assert equal(cell(x, h), result), "the second step, from what the first prepared"
     return result
 
 
+def equal(a: Any, b: Any) -> bool:
+    """Bitwise, for a state of one or two tensors."""
+    if isinstance(a, Tensor):
+        return torch.equal(a, b)
+    return all(map(torch.equal, a, b))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", [*SETTINGS, *GATED])
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (UNPACKED_ROWS,)], ids=str)
 def test_same_bits_as_the_long_way(name: str, dtype: torch.dtype, shape: tuple[int, ...]):
     cell = cell_of(name, dtype)
-    x, h = draw(*shape, I).to(dtype), draw(*shape, H, seed=3).to(dtype)
-    before = h.clone()
-    assert torch.equal(short_way(cell, x, h), long_way(cell, x, h))
-    assert torch.equal(h, before)
+    x, h = draw(*shape, I).to(dtype), state_of(cell, *shape, dtype=dtype)
+    before = copy.deepcopy(h)
+    assert equal(short_way(cell, x, h), long_way(cell, x, h))
+    assert equal(h, before)
+
+
+@pytest.mark.parametrize("hidden", [1, 3, 7, 8, 9, 17, 33])
+@pytest.mark.parametrize("inputs", [1, 5, 8, 10, 19])
+@pytest.mark.parametrize("kind", [goru.GORUCell, goru.GRUCell, goru.LSTMCell])
+def test_odd_sizes_against_the_reference(kind: Any, inputs: int, hidden: int):
+    torch.manual_seed(3)
+    cell = kind(inputs, hidden, dtype=torch.float64)
+    x, h = draw(2, inputs), draw(2, hidden, seed=3)
+    state = (h, h + 1) if kind is goru.LSTMCell else h
+    with torch.no_grad():
+        new = cell(x, state)
+        assert prepared(cell)
+        with goru.use_backend("reference"):
+            expected = cell(x, state)
+    torch.testing.assert_close(new, expected, rtol=0, atol=1e-13)
 
 
 def test_a_stream_against_the_reference():
@@ -102,27 +143,87 @@ def changes() -> dict[str, Callable[[Any], object]]:
         cell.weight_hh.data = cell.weight_hh.data.t().contiguous().t()
 
     def narrowed(cell: Any) -> None:
-        wide = torch.randn(2 * H, 2 * H)
+        wide = torch.randn(len(cell.weight_hh), 2 * H)
         cell.weight_hh.data = wide
         cell.weight_hh.data = wide[:, :H]
 
     def half_of_them(cell: Any) -> None:
-        cell.bias.data[:H] = 0.3
+        name = "bias" if hasattr(cell, "bias_ih") is False else "bias_ih"
+        getattr(cell, name).data[:H] = 0.3
 
     return {f.__name__: f for f in (through_data, new_data, new_parameters, load, turned, narrowed, half_of_them)}
 
 
-@pytest.mark.parametrize("name", ["fft", "matrix"])
+@pytest.mark.parametrize("name", ["fft", "matrix", "memory", "gru", "lstm"])
 @pytest.mark.parametrize("change", changes().values(), ids=changes())
 def test_changed_parameters_count_at_once(name: str, change: Callable[[Any], object]):
     cell = cell_of(name)
-    x, h = draw(2, I).float(), draw(2, H, seed=3).float()
+    x, h = draw(2, I).float(), state_of(cell, 2)
     first = short_way(cell, x, h)
     change(cell)
     with torch.no_grad():
         result = cell(x, h)
+    assert equal(result, long_way(cell, x, h))
+    assert change.__name__ == "turned" or not equal(result, first)
+
+
+@pytest.mark.parametrize("change", ["in place", "another tensor"])
+def test_a_changed_memory_counts_at_once(change: str):
+    cell = cell_of("memory")
+    x, h = draw(2, I).float(), state_of(cell, 2)
+    first = short_way(cell, x, h)
+    if change == "in place":
+        cell.memory.data.fill_(2.0)
+    else:
+        cell.memory = torch.tensor(2.0)
+    with torch.no_grad():
+        result = cell(x, h)
     assert torch.equal(result, long_way(cell, x, h))
-    assert change.__name__ == "turned" or not torch.equal(result, first)
+    assert not torch.equal(result, first)
+
+
+@pytest.mark.parametrize("name", ["fft", "gru", "lstm"])
+def test_one_call_at_a_time_prepares_once(name: str, monkeypatch: pytest.MonkeyPatch):
+    """A stream reuses what its first step prepared, also after values change in place."""
+    cell = cell_of(name)
+    x, h = draw(1, I).float(), state_of(cell, 1)
+    short_way(cell, x, h)
+    made: list[str] = []
+    prepare = type(cell._stepper)._prepare
+    monkeypatch.setattr(
+        type(cell._stepper), "_prepare", lambda self, *arguments: made.append("") or prepare(self, *arguments)
+    )
+    with torch.no_grad():
+        for _ in range(3):
+            h = cell(x, h)
+        cell.weight_ih.mul_(1.5)
+        result = cell(x, h)
+    assert made == []
+    assert equal(result, long_way(cell, x, h))
+
+
+@pytest.mark.parametrize("name", ["fft", "gru", "lstm"])
+def test_hooks_gradients_and_subclasses(name: str):
+    class Named(Tensor):
+        pass
+
+    cell = cell_of(name)
+    x, h = draw(1, I).float(), state_of(cell, 1)
+    expected = short_way(cell, x, h)
+    calls: list[Any] = []
+    handle = cell.register_forward_hook(lambda module, inputs, output: calls.append(output))
+    with torch.no_grad():
+        cell(x, h)
+        special = cell(x.as_subclass(Named), h)
+    handle.remove()
+    assert len(calls) == 2
+    assert equal(calls[0], expected)
+    assert type(special if isinstance(special, Tensor) else special[0]) is Named
+    wanted = x.clone().requires_grad_()
+    new = cell(wanted, h)
+    (new if isinstance(new, Tensor) else new[0]).sum().backward()
+    assert wanted.grad is not None
+    assert cell.weight_hh.grad is not None
 
 
 def test_another_dtype():
@@ -232,16 +333,18 @@ def test_copies_have_weights_of_their_own(twin: Callable[[Any], Any]):
         assert torch.equal(other(x, h), long_way(other, x, h))
 
 
-def test_threads_that_share_a_cell():
-    cell = lively(goru.GORUCell(I, 64))
+@pytest.mark.parametrize("kind", [goru.GORUCell, goru.GRUCell, goru.LSTMCell])
+def test_threads_that_share_a_cell(kind: Any):
+    cell = kind(I, 64)
     xs = [draw(4, I, seed=k).float() for k in range(4)]
-    h = draw(4, 64).float()
+    h: Any = draw(4, 64).float()
+    h = (h, h) if kind is goru.LSTMCell else h
     expected = [long_way(cell, x, h) for x in xs]
     wrong: list[int] = []
 
     def steps(k: int) -> None:
         with torch.no_grad():
-            wrong.extend(k for _ in range(500) if not torch.equal(cell(xs[k], h), expected[k]))
+            wrong.extend(k for _ in range(500) if not equal(cell(xs[k], h), expected[k]))
 
     threads = [threading.Thread(target=steps, args=(k,)) for k in range(len(xs))]
     for thread in threads:

@@ -2,7 +2,7 @@
 
 reference   the equations in plain torch, differentiated by autograd, also twice
 manual      hand-derived backward pass in torch: any device, no compiler
-native      C++ kernels: CPU, float32 and float64
+native      C++ kernels: CPU; half precision runs in float32
 triton      GORU on NVIDIA devices, float32 and bfloat16
 auto        the first of triton, native and manual that can run
 
@@ -52,14 +52,14 @@ class Kernel:
     saved(inputs, options) -> the shape of `saved`, known from the shapes of the inputs alone; its dtype is that of the
         last result.
     rotates(mesh) -> whether it prefers the angles of a mesh to its matrix.
-    stepper(options) -> an object whose step(x, state, parameters) takes single steps without gradients, or None.
+    stepper(cell, options) -> a runner of single steps of the cell without gradients (native/steps.py), or None.
     """
 
     forward: Callable[[Any, Any, bool], tuple[Tensor, ...]]
     backward: Callable[[Any, Any, Tensor, Tensor, tuple[Tensor, ...], bool], Gradients]
     saved: Callable[[Any, Any], tuple[Any, ...]]
     rotates: Callable[[Mesh], bool] = _never
-    stepper: Callable[[Any], Any] | None = None
+    stepper: Callable[[Any, Any], Callable[..., Any] | None] | None = None
 
 
 @dataclass
@@ -103,6 +103,10 @@ REFERENCE = Backend("reference", "the plain equations", automatic=False)
 MANUAL = Backend("manual", "")
 BACKENDS: dict[str, Backend] = {"reference": REFERENCE, "manual": MANUAL}  # "auto" prefers the last one that can run
 
+_VARIABLES: Any = getattr(
+    os.environ, "_data", os.environ
+)  # the dictionary of os.environ, with keys as the system has them
+_KEY: Any = "GORU_BACKEND" if _VARIABLES is os.environ else os.environ.encodekey("GORU_BACKEND")
 _in_context: ContextVar[str | None] = ContextVar("goru_backend", default=None)
 
 
@@ -196,7 +200,8 @@ def preference() -> tuple[str, str]:
     """What the context or the environment requests, and which of them does."""
     if (context := _in_context.get()) is not None:
         return context, f"inside use_backend({context!r})"
-    if env := os.environ.get("GORU_BACKEND"):
+    # os.environ.get raises and catches an error where the variable is not set: as long as a good part of a single step.
+    if _KEY in _VARIABLES and (env := os.environ.get("GORU_BACKEND")):
         return check_name(env, "the environment variable GORU_BACKEND"), f"GORU_BACKEND={env}"
     return "auto", "automatic choice"
 

@@ -332,36 +332,53 @@ class Recurrence(Generic[Inputs, Options]):
         return tuple(second)
 
 
-class Stepper:
-    """Single steps of one cell without gradients, by a backend that has a short way for them.
+STALE: Any = object()  # what a runner of single steps returns when the cell has changed since it was made
 
-    What a backend prepares for it may hold addresses, which no copy and no pickle of the cell may have.
+
+class Stepper:
+    """Single steps of one cell without gradients, by a backend that has a short way for them (`Kernel.stepper`).
+
+    A runner may hold addresses, which no copy and no pickle of the cell may have.
     """
 
     def __init__(self, recurrence: str, options: Any) -> None:
         self.recurrence, self.options = recurrence, options
-        self.prepared: dict[tuple[Any, ...], Any] = {}  # by everything that the choice of a backend depends on
+        self.runners: dict[str, Callable[..., Any]] = {}  # by the requested backend
+        self.makers: dict[tuple[Any, ...], Callable[..., Any] | None] = {}  # by all that the choice depends on
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"prepared": {}}
+        return self.__dict__ | {"runners": {}, "makers": {}}
 
-    def step(
-        self, x: Tensor, state: tuple[Tensor, ...], parameters: tuple[Tensor | None, ...], argument: str | None
-    ) -> tuple[Tensor, ...] | None:
-        """The next state; None where this call has to go through the recurrence. The first parameter is weight_ih."""
-        weight = parameters[0]
+    def step(self, cell: Any, x: Tensor, hx: Any) -> Any:
+        """The cell's next state; None where this call has to go through the recurrence."""
         # Forward-mode derivatives go through the recurrence, which refuses them.
-        if weight is None or not untraced(x, *state) or forward_ad._current_level >= 0:
+        if not untraced() or forward_ad._current_level >= 0:
             return None
-        key = argument or backends.preference(), weight.device, weight.dtype
-        if key not in self.prepared:
-            backend = backends.choose(argument, weight.device, weight.dtype, self.recurrence).backend
-            make = getattr(backends.kernel(backend, self.recurrence), "stepper", None)
-            self.prepared[key] = None if make is None else make(self.options)
-        stepper = self.prepared[key]
-        if stepper is None or transformed(x, *state, *parameters):
+        requested = cell.backend or backends.preference()[0]
+        run = self.runners.get(requested)
+        if run is not None and (new := run(cell, x, hx)) is not STALE:
+            return new
+        run = self._prepare(requested, cell)
+        if run is None or (new := run(cell, x, hx)) is STALE:
             return None
-        return stepper.step(x, state, parameters)
+        return new
+
+    def _prepare(self, requested: str, cell: Any) -> Callable[..., Any] | None:
+        """A runner for the cell as it is now; None where there is no short way for it."""
+        weight = cell._parameters.get("weight_ih")
+        if weight is None:
+            return None
+        key = requested, weight.device, weight.dtype
+        if key not in self.makers:
+            choice = backends.choose(cell.backend, weight.device, weight.dtype, self.recurrence)
+            self.makers[key] = getattr(backends.kernel(choice.backend, self.recurrence), "stepper", None)
+        make = self.makers[key]
+        run = None if make is None else make(cell, self.options)
+        if run is None:
+            self.runners.pop(requested, None)
+        else:
+            self.runners[requested] = run
+        return run
 
 
 class _Flat:

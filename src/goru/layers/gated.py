@@ -17,7 +17,7 @@ from ..kernels.backends import Choice
 from ..kernels.gated import GatedOptions, GruInputs, LstmInputs
 from ..kernels.recurrence import Recurrence, Stepper
 from .recurrent import RecurrentCell, RecurrentLayer
-from .unit import Parameters, State, check_sizes
+from .unit import Parameters, State, check_checkpoint, check_sizes, describe_checkpoint
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ class GatedUnit:
     name: str
     hidden_size: int
     bias: bool
+    checkpoint: int | None = None
+
+    def __post_init__(self) -> None:
+        check_checkpoint(self.checkpoint)
 
     @property
     def kernel(self) -> Recurrence:
@@ -62,11 +66,11 @@ class GatedUnit:
         self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: Choice
     ) -> tuple[Tensor, State]:
         inputs = self.inputs(x, state, parameters, lengths)
-        output, *last = self.kernel(inputs, GatedOptions(reverse), backend)
+        output, *last = self.kernel(inputs, GatedOptions(reverse, self.checkpoint), backend)
         return output, tuple(last)
 
     def describe(self) -> str:
-        return ""
+        return describe_checkpoint(self.checkpoint).removeprefix(", ")
 
 
 class GRU(RecurrentLayer):
@@ -79,6 +83,7 @@ class GRU(RecurrentLayer):
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
     By keyword only:
+        checkpoint: training saves states alone and recomputes so many steps at a time; see docs/layers.md.
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
     """
 
@@ -92,13 +97,14 @@ class GRU(RecurrentLayer):
         dropout: float = 0.0,
         bidirectional: bool = False,
         *,
+        checkpoint: int | None = None,
         backend: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         super().__init__(
-            GatedUnit("GRU", hidden_size, bias),
+            GatedUnit("GRU", hidden_size, bias, checkpoint),
             input_size,
             hidden_size,
             num_layers=num_layers,
@@ -125,6 +131,7 @@ class LSTM(RecurrentLayer):
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
     `hx` is a pair (h_0, c_0). `proj_size` must be 0. By keyword only:
+        checkpoint: training saves states alone and recomputes so many steps at a time; see docs/layers.md.
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
     """
 
@@ -139,6 +146,7 @@ class LSTM(RecurrentLayer):
         bidirectional: bool = False,
         proj_size: int = 0,
         *,
+        checkpoint: int | None = None,
         backend: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
@@ -147,7 +155,7 @@ class LSTM(RecurrentLayer):
         if proj_size != 0:
             raise ValueError(f"goru.LSTM has no projections: proj_size must be 0, got {proj_size}; use torch.nn.LSTM")
         super().__init__(
-            GatedUnit("LSTM", hidden_size, bias),
+            GatedUnit("LSTM", hidden_size, bias, checkpoint),
             input_size,
             hidden_size,
             num_layers=num_layers,
@@ -169,7 +177,6 @@ class GatedCell(RecurrentCell):
     """One step of a GRU or an LSTM."""
 
     optional = ("bias_ih", "bias_hh")
-    step_parameters = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
     def __init__(
         self,

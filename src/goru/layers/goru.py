@@ -23,7 +23,7 @@ from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
 from .starts import STARTS, start_with_memory
-from .unit import Parameters, State, check_sizes
+from .unit import Parameters, State, check_checkpoint, check_sizes, describe_checkpoint
 
 if TYPE_CHECKING:
     from .convert import Conversion
@@ -38,6 +38,7 @@ class GORUUnit:
     reset_gate: bool
     update_gate: bool
     init: str
+    checkpoint: int | None = None
 
     name = "GORU"
     recurrence = RECURRENCE.name
@@ -46,6 +47,7 @@ class GORUUnit:
         for gate in ("reset_gate", "update_gate"):
             if not isinstance(getattr(self, gate), bool):
                 raise TypeError(f"{gate} should be of type bool, got: {type(getattr(self, gate)).__name__}")
+        check_checkpoint(self.checkpoint)
         if self.init not in STARTS:
             raise ValueError(f"init must be one of {', '.join(map(repr, STARTS))}, got {self.init!r}")
 
@@ -75,7 +77,7 @@ class GORUUnit:
         return (dtype,)
 
     def options(self, reverse: bool = False) -> GoruOptions:
-        return GoruOptions(self.mesh, self.reset_gate, self.update_gate, reverse)
+        return GoruOptions(self.mesh, self.reset_gate, self.update_gate, reverse, self.checkpoint)
 
     def inputs(
         self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, u: Tensor | None
@@ -113,6 +115,7 @@ class GORUUnit:
         for gate in ("reset_gate", "update_gate"):
             if not getattr(self, gate):
                 text += f", {gate}=False"
+        text += describe_checkpoint(self.checkpoint)
         return text if self.init == "published" else f"{text}, init={self.init!r}"
 
 
@@ -155,6 +158,8 @@ class GORU(OrthogonalLayer):
         memory: how many steps a state should last at the start, a number or one for each layer; see
             docs/mathematics.md. None: the start of the authors' code, whose state lasts a few dozen steps.
         init: the start without `memory`: "published" (b_h = 0.01) or "june2017" (b_h = 2).
+        checkpoint: training saves states alone and recomputes so many steps at a time; see docs/layers.md. None: the
+            gates of all steps are saved.
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
 
     With `memory` the third part of the bias, b_h, is counted over that many steps: modReLU uses b_h / memory. The
@@ -179,12 +184,13 @@ class GORU(OrthogonalLayer):
         update_gate: bool = True,
         memory: float | Sequence[float] | None = None,
         init: str = "published",
+        checkpoint: int | None = None,
         backend: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
-        unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
+        unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init, checkpoint)
         self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
         super().__init__(
             unit,
@@ -274,8 +280,6 @@ class GORUCell(OrthogonalCell):
     >>> cell(torch.zeros(3, 10)).shape
     torch.Size([3, 20])
     """
-
-    step_parameters = ("weight_ih", "weight_hh", "bias", "angles")
 
     def __init__(
         self,

@@ -315,8 +315,7 @@ class RecurrentCell(nn.Module):
     """One step of a unit, called as nn.GRUCell is."""
 
     optional: tuple[str, ...] = ("bias",)  # parameters that exist as None where the unit has none
-    step_parameters: tuple[str, ...] = ()  # those that single steps take, in their order; none: there is no short way
-    _stepper: Stepper | None = None
+    _stepper: Stepper | None = None  # of a unit that has a short way for single steps
 
     def __init__(
         self,
@@ -334,7 +333,6 @@ class RecurrentCell(nn.Module):
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.backend = None if backend is None else backends.check_name(backend, "backend")
-        self._states = len(unit.state_dtypes(torch.float32))
         shapes = unit.shapes(input_size)
         self._names = tuple(shapes)
         for name, shape in shapes.items():
@@ -377,7 +375,7 @@ class RecurrentCell(nn.Module):
             and self._stepper is not None
             and self.hidden_size
             and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-            and (new := self._step(input, hx)) is not None
+            and (new := self._stepper.step(self, input, hx)) is not None
         ):
             return new
         name = type(self).__name__
@@ -413,21 +411,6 @@ class RecurrentCell(nn.Module):
         _, last = self._run_unit(x, state, parameters, self._backend(weight))
         last = in_dtype(last, results)
         return from_state(last if batched else tuple(part.squeeze(0) for part in last))
-
-    def _step(self, input: Tensor, hx: Any) -> Any:
-        """The next state without gradients, the short way; None where the ordinary one has to be taken."""
-        own = self._parameters
-        for name in self._names:
-            if name not in own:  # it is computed: torch.nn.utils.parametrize
-                return None
-        assert self._stepper is not None
-        state = hx if isinstance(hx, tuple) else (hx,)
-        if len(state) != self._states:
-            return None
-        effective = self._effective(own)  # type: ignore[arg-type]
-        parameters = tuple([effective.get(name) for name in self.step_parameters])
-        new = self._stepper.step(input, state, parameters, self.backend)
-        return None if new is None else from_state(new)
 
     def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: Choice) -> tuple[Tensor, State]:
         return self.unit.run(x, state, parameters, None, False, backend)

@@ -65,6 +65,17 @@ def check_floating(dtype: torch.dtype | None) -> None:
         raise RuntimeError(f"parameters are real floating point numbers, got dtype={dtype}")
 
 
+def check_checkpoint(checkpoint: Any) -> None:
+    if checkpoint is not None and (isinstance(checkpoint, bool) or not isinstance(checkpoint, int)):
+        raise TypeError(f"checkpoint should be a number of steps or None, got: {type(checkpoint).__name__}")
+    if checkpoint is not None and checkpoint < 1:
+        raise ValueError(f"checkpoint must be at least 1 step, got {checkpoint}")
+
+
+def describe_checkpoint(checkpoint: int | None) -> str:
+    return "" if checkpoint is None else f", checkpoint={checkpoint}"
+
+
 def as_state(hx: Any, unit: Unit) -> State | None:
     """A state as users give it, a tensor or a tuple of several, as a tuple."""
     if hx is None:

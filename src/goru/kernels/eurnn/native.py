@@ -121,7 +121,7 @@ def forward(inputs: EurnnInputs, options: EurnnOptions, save: bool) -> tuple[Ten
             saved=saves.data_ptr() if saves.numel() else None,
             scratch=memory["scratch"],
         )
-        e.forward(e.library.goru_eurnn_forward, call, steps, mesh.complex)
+        e.forward(e.library.goru_eurnn_forward, call, mesh.complex)
     return output, state, saves
 
 

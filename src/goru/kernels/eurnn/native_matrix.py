@@ -88,7 +88,7 @@ def forward(inputs: EurnnInputs, options: EurnnOptions, save: bool) -> tuple[Ten
             saved=saves.data_ptr() if save else memory["saved"], saved_step=2 * d.B * d.H if save else 0,
         )  # fmt: skip
         if d.B:
-            d.forward(d.library.goru_dense_forward, call, d.steps_per_call())
+            d.forward(d.library.goru_dense_forward, call)
     return output, d.joined(state), saves
 
 

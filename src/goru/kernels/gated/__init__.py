@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..backends import MANUAL, REFERENCE, Equations, Kernel
 from ..native import NATIVE
+from ..native.half import with_half_precision
 from ..recurrence import Recurrence
 from . import manual, native, native_step, reference
 from .reference import GatedOptions, GruInputs, LstmInputs, gru_results, lstm_results
@@ -22,4 +23,4 @@ REFERENCE.kernels |= {"gru": Equations(reference.gru), "lstm": Equations(referen
 MANUAL.kernels["gru"] = Kernel(manual.gru_forward, manual.gru_backward, manual.gru_saved)
 MANUAL.kernels["lstm"] = Kernel(manual.lstm_forward, manual.lstm_backward, manual.lstm_saved)
 for _name, _steps in (("gru", native_step.gru_steps), ("lstm", native_step.lstm_steps)):
-    NATIVE.kernels[_name] = Kernel(native.forward, native.backward, native.saved, stepper=_steps)
+    NATIVE.kernels[_name] = with_half_precision(Kernel(native.forward, native.backward, native.saved, stepper=_steps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import byref, c_int, c_int64, c_void_p
 from functools import cache
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import UNPACKED_ROWS, Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import UNPACKED_ROWS, Call, check, chunks, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
 from .reference import GatedOptions, GruInputs, LstmInputs
@@ -56,6 +57,9 @@ def _sizes(code: int, cell: int, inputs: int, hidden: int) -> Any:
 def saved(inputs: GruInputs | LstmInputs, options: GatedOptions) -> tuple[Any, ...]:
     """Shape of what the forward pass saves; csrc/gated/gru.h and lstm.h say what it is."""
     x, h0 = inputs.x, inputs.h0
+    if options.checkpoint is not None:  # the output has all states h, these are the c
+        count = (x.shape[0] + options.checkpoint - 1) // options.checkpoint
+        return (count, x.shape[1], h0.shape[1]) if isinstance(inputs, LstmInputs) else (0,)
     blocks = _sizes(dtype_code(x.dtype), _cell(inputs), 1, 1).saved  # of one unit; H may be symbolic here
     return (x.shape[0], x.shape[1], blocks * h0.shape[1])
 
@@ -86,25 +90,59 @@ class GatedCall(Call):
         self.block_rows = self.sizes.block_rows
         self.step_flops = 2.0 * B * H * (G * (H + I) + 40)  # products, activations
 
+    def forward_elements(self) -> dict[str, int]:
+        """The sizes of the buffers of a forward pass."""
+        return {"packed": self.sizes.packed if self.T * self.B > UNPACKED_ROWS else 0, "bias": self.sizes.bias}
+
+    def forward_call(self, memory: dict[str, int], output: Tensor, saves: Tensor | None, cell: Tensor | None) -> Any:
+        """The arguments of a forward pass, with the weights packed. `cell`: c_0, and at the end c_n."""
+        pack = self.T * self.B > UNPACKED_ROWS
+        weights, biases = (self.weight_ih.data_ptr(), self.weight_hh.data_ptr()), (self.bias_ih, self.bias_hh)
+        self.library.goru_gated_bias(self.code, self.cell, *map(pointer, biases), self.H, memory["bias"])
+        if pack:
+            self.library.goru_gated_pack(self.code, self.cell, *weights, self.I, self.H, memory["packed"])
+        return GatedForward(
+            self.shape, self.x.data_ptr(), self.h0.data_ptr(), memory["bias"], memory["packed"] if pack else None,
+            *weights, output.data_ptr(), pointer(saves), pointer(cell),
+        )  # fmt: skip
+
+    def recomputer(
+        self, memory: dict[str, int], output: Tensor, cells: Tensor, saves: Tensor, backward: Any
+    ) -> Callable[[int, int], None]:
+        """recompute(first, last) takes the steps after a checkpoint once more and writes what their backward pass reads
+        to `saves`, which has room for one step more: the one before them, for its c. The states in the output get
+        the same bits again. `cells`: c at the checkpoints."""
+        cell = None if self.c0 is None else torch.empty_like(self.c0)
+        forward = self.forward_call(memory, output, saves, cell)
+        interval = len(saves) - 1
+
+        def recompute(first: int, last: int) -> None:
+            reverse = bool(self.shape.reverse)
+            start = self.lowest_time(first, last) - (not reverse)
+            forward.shape.saved_from = backward.shape.saved_from = start * self.B
+            if cell is not None:
+                cell.copy_(cells[first // interval])
+                saves[last - first if reverse else 0, :, -self.H :] = cell
+            self.forward(self.library.goru_gated_forward, forward, self.cell, between=(first, last))
+
+        return recompute
+
 
 def forward(inputs: GruInputs | LstmInputs, options: GatedOptions, save: bool) -> tuple[Tensor, ...]:
     g = GatedCall(inputs, options)
-    T, B, I, H = g.T, g.B, g.I, g.H
+    T, B, H = g.T, g.B, g.H
     output = pooled_empty((T, B, H), g.dtype)
-    saves = pooled_empty((T, B, g.sizes.saved), g.dtype) if save else torch.empty(0, dtype=g.dtype, device="cpu")
+    saves = pooled_empty(saved(inputs, options) if save else (0,), g.dtype)
     cell = None if g.c0 is None else g.c0.clone()
     if B > 0:
-        pack = T * B > UNPACKED_ROWS
-        with scratch({"packed": g.sizes.packed if pack else 0, "bias": g.sizes.bias}, g.dtype.itemsize) as memory:
-            weights = g.weight_ih.data_ptr(), g.weight_hh.data_ptr()
-            g.library.goru_gated_bias(g.code, g.cell, pointer(g.bias_ih), pointer(g.bias_hh), H, memory["bias"])
-            if pack:
-                g.library.goru_gated_pack(g.code, g.cell, *weights, I, H, memory["packed"])
-            call = GatedForward(
-                g.shape, g.x.data_ptr(), g.h0.data_ptr(), memory["bias"], memory["packed"] if pack else None, *weights,
-                output.data_ptr(), saves.data_ptr() if save else None, pointer(cell),
-            )  # fmt: skip
-            g.forward(g.library.goru_gated_forward, call, g.steps_per_call(), g.cell)
+        with scratch(g.forward_elements(), g.dtype.itemsize) as memory:
+            call = g.forward_call(memory, output, saves if save and options.checkpoint is None else None, cell)
+            if save and options.checkpoint is not None and cell is not None:
+                for i, between in enumerate(chunks(0, T, options.checkpoint)):
+                    saves[i] = cell
+                    g.forward(g.library.goru_gated_forward, call, g.cell, between=between)
+            else:
+                g.forward(g.library.goru_gated_forward, call, g.cell)
     h_n = last_state(output, inputs.lengths, options.reverse) if B > 0 else torch.empty_like(g.h0)
     return (output, h_n, saves) if cell is None else (output, h_n, cell, saves)
 
@@ -121,7 +159,7 @@ def backward(
     T, B, I, H, dtype, s = g.T, g.B, g.I, g.H, g.dtype, g.sizes
     grad, grad_step, grad_row = rows("grad_output", grads[0], (T, B, H), dtype)
     output = check("output", output, (T, B, H), dtype)
-    saves = check("saved", saves, (T, B, s.saved), dtype)
+    saves = check("saved", saves, saved(inputs, options), dtype)
     # One for each state: h, and c of an LSTM.
     carries = [check("the gradient of a state", grad, (B, H), dtype) for grad in grads[1:]]
     carries = [carry.clone(memory_format=torch.contiguous_format) for carry in carries]
@@ -138,6 +176,11 @@ def backward(
             "through": s.through_row * B,
             "chunk": s.chunk_row * steps * B,
         }
+        checkpoint = None if options.checkpoint is None else min(options.checkpoint, T)
+        cells = saves
+        if checkpoint is not None:
+            elements |= {f"forward {name}": size for name, size in g.forward_elements().items()}
+            saves = pooled_empty((checkpoint + 1, B, s.saved), dtype)  # and the step before them, for its c
         with scratch(elements, dtype.itemsize) as memory:
             g.library.goru_gated_pack_backward(g.code, g.cell, g.weight_hh.data_ptr(), H, memory["packed"])
             if needs_x:
@@ -148,7 +191,11 @@ def backward(
                 carries[0].data_ptr(), carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square,
                 bias_sums, pointer(dx),
             )  # fmt: skip
-            g.backward(g.library.goru_gated_backward, call, steps, g.cell)
+            recompute = None
+            if checkpoint is not None:
+                names = {name: memory[f"forward {name}"] for name in ("packed", "bias")}
+                recompute = g.recomputer(names, output, cells, saves, call)
+            g.backward(g.library.goru_gated_backward, call, steps, g.cell, checkpoint=checkpoint, recompute=recompute)
     weight_ih, weight_hh = torch.empty_like(g.weight_ih), torch.empty_like(g.weight_hh)
     bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
     finish = GatedFinish(

@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from ctypes import byref, c_int, c_int64, c_void_p
+from collections.abc import Callable
+from ctypes import c_int64, c_void_p
+from typing import Any
 
-from torch import Tensor
-
-from ..native import library
 from ..native.call import pointer
-from ..native.steps import Prepared, Steps
+from ..native.steps import plain_parameters, runner
 from ..native.structures import structure
 from .native import GatedCall, GatedForward
 from .reference import GatedOptions, GruInputs, LstmInputs
 
 GatedStream = structure(
-    "GatedStream", (GatedForward, "forward"), (c_int64, "bias_bytes"), (c_void_p, "bias_ih bias_hh")
-)
-library.declare(
-    c_int,
-    goru_gated_step=[c_int, c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64],
+    "GatedStream", (GatedForward, "forward"), (c_int64, "dtype cell bias_bytes"), (c_void_p, "bias_ih bias_hh")
 )
 
 
-class PreparedGated(Prepared):
-    """`parameters`: weight_ih, weight_hh, bias_ih, bias_hh."""
-
-    def __init__(self, parameters: Sequence[Tensor | None], lstm: bool) -> None:
-        weight_ih, weight_hh, bias_ih, bias_hh = parameters
-        assert weight_ih is not None
-        assert weight_hh is not None
-        super().__init__(parameters, weight_hh.shape[1])
-        x, h = weight_ih.new_empty(1, 1, self.inputs), weight_ih.new_empty(1, self.hidden)
-        weights = weight_ih, weight_hh, bias_ih, bias_hh
-        g = GatedCall(LstmInputs(x, h, h, *weights) if lstm else GruInputs(x, h, *weights), GatedOptions())
-        places = weight_ih.data_ptr(), weight_hh.data_ptr()
-        forward = GatedForward(g.shape, None, None, None, None, *places, None, None, None)
-        forward.shape.threads = 1
-        size = g.sizes.bias * self.dtype.itemsize
-        self.arguments = GatedStream(forward, size, pointer(bias_ih), pointer(bias_hh))
-        self.address, self.codes, self.function = byref(self.arguments), (g.code, g.cell), g.library.goru_gated_step
-
-    def call(self, x: int, states: list[int], new: list[int], rows: int) -> bool:
-        # For a GRU the last state is the first one: its place for c is not read.
-        return self.function(*self.codes, self.address, x, states[0], states[-1], new[0], new[-1], rows) != 0
+def gru_steps(cell: Any, options: GatedOptions) -> Callable[..., Any] | None:
+    return _steps(cell, options, lstm=False)
 
 
-def gru_steps(options: GatedOptions) -> Steps:
-    return Steps(lambda parameters: PreparedGated(parameters, lstm=False))
+def lstm_steps(cell: Any, options: GatedOptions) -> Callable[..., Any] | None:
+    return _steps(cell, options, lstm=True)
 
 
-def lstm_steps(options: GatedOptions) -> Steps:
-    return Steps(lambda parameters: PreparedGated(parameters, lstm=True))
+def _steps(cell: Any, options: GatedOptions, lstm: bool) -> Callable[..., Any] | None:
+    own = plain_parameters(cell)
+    if own is None:
+        return None
+    weight_ih, weight_hh, bias_ih, bias_hh = (own.get(n) for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    assert weight_ih is not None
+    assert weight_hh is not None
+    hidden = weight_hh.shape[1]
+    x, h = weight_ih.new_empty(1, 1, weight_ih.shape[1]), weight_ih.new_empty(1, hidden)
+    weights = weight_ih, weight_hh, bias_ih, bias_hh
+    g = GatedCall(LstmInputs(x, h, h, *weights) if lstm else GruInputs(x, h, *weights), options)
+    places = weight_ih.data_ptr(), weight_hh.data_ptr()
+    forward = GatedForward(g.shape, None, None, None, None, *places, None, None, None)
+    forward.shape.threads = 1
+    biases = g.sizes.bias * weight_ih.dtype.itemsize, pointer(bias_ih), pointer(bias_hh)
+    stream = GatedStream(forward, g.code, g.cell, *biases)
+    return runner(own, {}, hidden, 1 + lstm, g.library.goru_gated_step, stream)

@@ -48,6 +48,7 @@ class LstmInputs(NamedTuple):
 @dataclass(frozen=True)
 class GatedOptions:
     reverse: bool = False
+    checkpoint: int | None = None  # native: states are saved every so many steps, the rest is recomputed
 
 
 def gru_results(inputs: GruInputs, options: GatedOptions) -> Shapes:
@@ -137,7 +138,8 @@ def _walk(
     nothing = torch.zeros_like(states[0])
     steps: list[tuple[Tensor, ...]] = []
     for t in walk(T, options.reverse):
-        signals = step(arrivals[t], *states)
+        seen = states if valid is None else tuple(torch.where(valid[t], s, nothing) for s in states)
+        signals = step(arrivals[t], *seen)  # without the NaN of a row that has ended
         new = signals[: len(states)]
         if valid is None:
             states = new

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..backends import MANUAL, REFERENCE, Equations, Kernel
 from ..native import NATIVE
+from ..native.half import with_half_precision
 from ..recurrence import Recurrence
 from . import manual, native, native_step, reference
 from .reference import GoruInputs, GoruOptions, results
@@ -17,6 +18,6 @@ __all__ = ["GORU", "GoruInputs", "GoruOptions"]
 GORU = Recurrence("goru", GoruInputs, GoruOptions, results, count=2)
 REFERENCE.kernels["goru"] = Equations(reference.goru)
 MANUAL.kernels["goru"] = Kernel(manual.forward, manual.backward, manual.saved)
-NATIVE.kernels["goru"] = Kernel(
-    native.forward, native.backward, native.saved, native.prefers_rotations, native_step.steps
+NATIVE.kernels["goru"] = with_half_precision(
+    Kernel(native.forward, native.backward, native.saved, native.prefers_rotations, native_step.steps)
 )

@@ -60,6 +60,8 @@ def prefers_rotations(mesh: Mesh) -> bool:
 
 def saved(inputs: GoruInputs, options: GoruOptions) -> tuple[Any, ...]:
     """Shape of what the forward pass saves; csrc/goru/goru_forward.h says what it is."""
+    if options.checkpoint is not None:
+        return (0,)  # the output has all states
     x, mesh = inputs.x, options.mesh
     transition = (MATRIX, 0) if inputs.u is not None else _kind(mesh)
     sizes = _sizes(dtype_code(x.dtype), _gates(options), *transition, 1, mesh.size)
@@ -109,6 +111,33 @@ class GoruCall(Call):
         # Products, rotations, activations.
         self.step_flops = 2.0 * B * H * ((G - 1 + self.matrix) * H + G * I + 3 * self.transition.layers + 20)
 
+    def forward_elements(self) -> dict[str, int]:
+        """The sizes of the buffers of a forward pass."""
+        packed = self.sizes.packed if self.T * self.B > UNPACKED_ROWS else 0
+        return {"packed": packed, "turned": self.sizes.line * self.B, "mesh": self.sizes.mesh}
+
+    def forward_call(self, memory: dict[str, int], output: Tensor, saves: Tensor | None) -> Any:
+        """The arguments of a forward pass, with the weights packed; the transition must be filled."""
+        pack = self.T * self.B > UNPACKED_ROWS
+        weights = self.weight_ih.data_ptr(), pointer(self.weight_hh), pointer(self.u)
+        if pack:
+            self.library.goru_goru_pack(self.code, self.gates, *weights, self.I, self.H, memory["packed"])
+        return GoruForward(
+            self.shape, self.transition, self.x.data_ptr(), self.h0.data_ptr(), pointer(self.bias),
+            memory["packed"] if pack else None, *weights, output.data_ptr(), pointer(saves), memory["turned"],
+        )  # fmt: skip
+
+    def recomputer(self, memory: dict[str, int], output: Tensor, saves: Tensor, backward: Any) -> Any:
+        """recompute(first, last) takes these steps once more and writes what their backward pass reads to `saves`.
+        The states in the output get the same bits again."""
+        forward = self.forward_call(memory, output, saves)
+
+        def recompute(first: int, last: int) -> None:
+            forward.shape.saved_from = backward.shape.saved_from = self.lowest_time(first, last) * self.B
+            self.forward(self.library.goru_goru_forward, forward, between=(first, last))
+
+        return recompute
+
     def fill(self, table: int) -> Any:
         """The transition with its cosines and sines, written to `table`; a matrix has none."""
         if self.angles is not None:
@@ -119,23 +148,16 @@ class GoruCall(Call):
 
 def forward(inputs: GoruInputs, options: GoruOptions, save: bool) -> tuple[Tensor, Tensor, Tensor]:
     g = GoruCall(inputs, options)
-    T, B, I, H = g.T, g.B, g.I, g.H
+    T, B, H = g.T, g.B, g.H
     output = pooled_empty((T, B, H), g.dtype)
+    save = save and options.checkpoint is None
     saves = pooled_empty((T, B, g.sizes.saved), g.dtype) if save else torch.empty(0, dtype=g.dtype, device="cpu")
     if B == 0:
         return output, torch.empty_like(g.h0), saves
-    pack = T * B > UNPACKED_ROWS
-    elements = {"packed": g.sizes.packed if pack else 0, "turned": g.sizes.line * B, "mesh": g.sizes.mesh}
-    with scratch(elements, g.dtype.itemsize) as memory:
-        weights = g.weight_ih.data_ptr(), pointer(g.weight_hh), pointer(g.u)
-        if pack:
-            g.library.goru_goru_pack(g.code, g.gates, *weights, I, H, memory["packed"])
-        call = GoruForward(
-            g.shape, g.fill(memory["mesh"]), g.x.data_ptr(), g.h0.data_ptr(), pointer(g.bias),
-            memory["packed"] if pack else None, *weights, output.data_ptr(), saves.data_ptr() if save else None,
-            memory["turned"],
-        )  # fmt: skip
-        g.forward(g.library.goru_goru_forward, call, g.steps_per_call())
+    with scratch(g.forward_elements(), g.dtype.itemsize) as memory:
+        g.fill(memory["mesh"])
+        call = g.forward_call(memory, output, saves if save else None)
+        g.forward(g.library.goru_goru_forward, call)
     return output, last_state(output, inputs.lengths, options.reverse), saves
 
 
@@ -152,7 +174,7 @@ def backward(
     T, B, I, H, G, dtype, s = g.T, g.B, g.I, g.H, g.G, g.dtype, g.sizes
     grad, grad_step, grad_row = rows("grad_output", grad_output, (T, B, H), dtype)
     output = check("output", output, (T, B, H), dtype)
-    saves = check("saved", saves, (T, B, s.saved), dtype)
+    saves = check("saved", saves, saved(inputs, options), dtype)
     carry = check("grad_h_n", grad_h_n, (B, H), dtype).clone(memory_format=torch.contiguous_format)
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
     square = torch.zeros((G - 1 + g.matrix, s.bias, s.bias), dtype=dtype, device="cpu")
@@ -170,6 +192,10 @@ def backward(
             "chunk": s.chunk_row * steps * B,
             "mesh": s.mesh,
         }
+        checkpoint = None if options.checkpoint is None else min(options.checkpoint, T)
+        if checkpoint is not None:
+            elements |= {f"forward {name}": size for name, size in g.forward_elements().items() if name != "mesh"}
+            saves = pooled_empty((checkpoint, B, s.saved), dtype)
         with scratch(elements, dtype.itemsize) as memory:
             g.library.goru_goru_pack_backward(g.code, g.gates, pointer(g.weight_hh), pointer(g.u), H, memory["packed"])
             if needs_x:
@@ -180,7 +206,10 @@ def backward(
                 carry.data_ptr(), memory["chunk"], memory["through"], memory["turned"], wide, square.data_ptr(), db,
                 turns, pointer(dx),
             )  # fmt: skip
-            g.backward(g.library.goru_goru_backward, call, steps)
+            recompute = None
+            if checkpoint is not None:
+                recompute = g.recomputer({n: memory[f"forward {n}"] for n in ("packed", "turned")}, output, saves, call)
+            g.backward(g.library.goru_goru_backward, call, steps, checkpoint=checkpoint, recompute=recompute)
     dweight_ih = torch.empty((G * H, I), dtype=dtype, device="cpu")
     dbias = None if g.bias is None else torch.empty(G * H, dtype=dtype, device="cpu")
     dangles = None if g.angles is None else torch.empty_like(g.angles)

@@ -1,4 +1,5 @@
-"""The native backend: recurrences in C++ (csrc/), the fast path on a CPU in float32 and float64.
+"""The native backend: recurrences in C++ (csrc/), the fast path on a CPU in float32 and float64; half precision runs
+in float32 (half.py).
 
 The library does everything that costs time, products included: with weights packed once per call its products are
 faster at these sizes than a BLAS called step by step, give the same bits whatever the number of threads, and work in a
@@ -19,8 +20,8 @@ class NativeBackend(backends.Backend):
     def obstacle(self, device: torch.device, dtype: torch.dtype) -> str | None:
         if device.type != "cpu":
             return f"the native kernels run on the CPU, the layer is on {device}"
-        if dtype not in (torch.float32, torch.float64):
-            return f"the native kernels support float32 and float64, the layer has {dtype}"
+        if dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+            return f"the native kernels support float32, float64, bfloat16 and float16, the layer has {dtype}"
         return unavailable_reason()
 
     def missing(self) -> str | None:

@@ -66,13 +66,34 @@ class Call:
     def threads(self, steps: int, factor: int = 1) -> int:
         return worth_threads(factor * steps * self.step_flops, self.blocks)
 
-    def forward(self, function: Callable[..., None], arguments: Any, steps: int, *codes: int) -> None:
-        """Call the function of the library for all steps, first to last."""
-        self._run(function, arguments, chunks(self.T, steps), 1, codes)
+    def forward(
+        self, function: Callable[..., None], arguments: Any, *codes: int, between: tuple[int, int] | None = None
+    ) -> None:
+        """Call the function of the library for all steps, or for those of a part, first to last."""
+        first, last = between or (0, self.T)
+        self._run(function, arguments, chunks(first, last, self.steps_per_call()), 1, codes)
 
-    def backward(self, function: Callable[..., None], arguments: Any, steps: int, *codes: int) -> None:
-        """Call the function of the library for all steps, last to first: twice the work of a step."""
-        self._run(function, arguments, reversed(list(chunks(self.T, steps))), 2, codes)
+    def backward(
+        self,
+        function: Callable[..., None],
+        arguments: Any,
+        steps: int,
+        *codes: int,
+        checkpoint: int | None = None,
+        recompute: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Call the function of the library for all steps, last to first: twice the work of a step.
+
+        With a checkpoint every so many steps recompute(first, last) is called before the steps between two of them.
+        """
+        for first, last in reversed(list(chunks(0, self.T, checkpoint or self.T))):
+            if recompute is not None:
+                recompute(first, last)
+            self._run(function, arguments, reversed(list(chunks(first, last, steps))), 2, codes)
+
+    def lowest_time(self, first: int, last: int) -> int:
+        """Of the steps first ... last - 1."""
+        return self.T - last if self.shape.reverse else first
 
     def _run(self, function: Any, arguments: Any, parts: Any, factor: int, codes: tuple[int, ...]) -> None:
         for first, last in parts:
@@ -174,9 +195,9 @@ def worth_threads(flops: float, blocks: int) -> int:
     return max(1, min(torch.get_num_threads(), blocks, int(flops / THREAD_FLOPS)))
 
 
-def chunks(steps: int, size: int) -> Iterator[tuple[int, int]]:
-    for first in range(0, steps, size):
-        yield first, min(first + size, steps)
+def chunks(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+    for start in range(first, last, size):
+        yield start, min(start + size, last)
 
 
 def pointer(tensor: Tensor | None) -> int | None:

@@ -2,112 +2,132 @@
 
 A step of a small cell is a few microseconds of arithmetic. What does not change from one step to the next (the checked
 weights and their addresses, and what is computed from them) is prepared once and reused for as long as it is valid.
+Weights are read in place, so a step never uses old values. What is computed from parameters, such as a table of
+rotations, is compared with the values that it came from, in the library: a version counter misses changes through
+`.data`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable
+from ctypes import addressof, c_char_p, c_int, c_int64, c_void_p
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..recurrence import STALE
+from . import library
 from .call import UNPACKED_ROWS
+from .structures import structure
 
 SLACK = 16  # elements after a buffer, as library.scratch leaves them
 
-State = tuple[Tensor, ...]
+Step = structure("Step", (c_void_p, "stream x h c new_h new_c"), (c_int64, "rows"))
+# A call has its arguments in a `bytes` of its own: converted one by one they would take longer than the arithmetic, and
+# in a structure of the cell threads would overwrite each other's.
+_pack = struct.Struct("7Q").pack
+library.declare(c_int, goru_goru_step=[c_char_p], goru_gated_step=[c_char_p])
+
+_PLAIN = (Tensor, nn.Parameter)
 
 
-class Prepared:
-    """The parameters of a cell as they were when they were checked, and their addresses.
+def runner(
+    parameters: dict[str, Tensor], buffers: dict[str, Tensor], hidden: int, states: int, function: Any, stream: Any
+) -> Callable[..., Any]:
+    """run(cell, x, hx) takes one step and returns the new state; None where the ordinary call has to take it or raise
+    the error; STALE where the cell's tensors are no longer those that `stream` was made for."""
+    weight = parameters["weight_ih"]
+    inputs, dtype, address = weight.shape[1], weight.dtype, addressof(stream)
+    places = tuple(_place(item) for item in parameters.items())
+    others = tuple(_place(item) for item in buffers.items())
+    pair = states == 2
+    line, x_line = torch.Size([hidden]), torch.Size([inputs])
 
-    A subclass prepares its call and takes the step: call(addresses of x and of the states, rows) writes the new states
-    to the last addresses; False where something that was computed from the parameters is out of date.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor | None], hidden: int) -> None:
-        weight = parameters[0]
-        assert weight is not None
-        self.inputs, self.hidden, self.dtype = weight.shape[1], hidden, weight.dtype
-        self.places = [(p, *_place(p)) for p in parameters if p is not None]
-        self.missing = [p is None for p in parameters]
-
-    def holds(self, parameters: Sequence[Tensor | None]) -> bool:
-        """Whether the parameters are the same tensors in the same places."""
-        present = iter(self.places)
-        for parameter, missing in zip(parameters, self.missing, strict=True):
-            if missing:
-                if parameter is not None:
-                    return False
-                continue
-            before, address, dtype, shape, stride = next(present)
-            if (
-                parameter is not before
-                or before.data_ptr() != address
-                or before.dtype is not dtype
-                or before.stride() != stride
-                or before.shape != shape
-            ):
-                return False
-        return True
-
-    def call(self, x: int, states: list[int], new: list[int], rows: int) -> bool:
-        raise NotImplementedError
-
-
-class Steps:
-    """Takes the steps of one cell. It holds addresses: see Stepper in recurrence.py."""
-
-    def __init__(self, prepare: Callable[[Sequence[Tensor | None]], Prepared]) -> None:
-        self.prepare = prepare
-        self.prepared: Prepared | None = None
-
-    def step(self, x: Tensor, state: State, parameters: Sequence[Tensor | None]) -> State | None:
-        """The states after these, (B, H) or (H) each, with the input x (B, I) or (I); None where they are not plain
-        enough for this, or wrong: the ordinary call takes them, or raises the error."""
-        prepared = self.prepared
-        if prepared is None or not prepared.holds(parameters):
-            if not all(p is None or _is_plain(p) for p in parameters):
+    def run(cell: Any, x: Tensor, hx: Any) -> Any:
+        if not _hold(places, cell._parameters, dtype) or not (others == () or _hold(others, cell._buffers, dtype)):
+            return STALE
+        if pair:
+            if type(hx) is not tuple or len(hx) != 2:
                 return None
-            prepared = self.prepared = self.prepare(parameters)
-        shape = state[0].shape
+            h, c = hx
+            if not (at_c := _address(c, dtype)):
+                return None
+        else:
+            h = c = hx
+            at_c = 0
+        if not (at_x := _address(x, dtype)) or not (at_h := _address(h, dtype)):
+            return None
+        shape = h.shape
         if len(shape) == 2:
-            rows, expected = shape[0], (shape[0], prepared.inputs)
-            if not 0 < rows <= UNPACKED_ROWS:
+            rows, width = shape
+            if width != hidden or not 0 < rows <= UNPACKED_ROWS or x.shape != (rows, inputs):
                 return None
-        elif len(shape) == 1:
-            rows, expected = 1, (prepared.inputs,)
+        elif shape == line and x.shape == x_line:
+            rows = 1
         else:
             return None
-        dtype = prepared.dtype
-        if shape[-1] != prepared.hidden or x.shape != expected or x.dtype is not dtype or not _is_dense(x):
+        new_h = torch.empty_like(h)
+        if not pair:
+            return new_h if function(_pack(address, at_x, at_h, 0, new_h.data_ptr(), 0, rows)) else STALE
+        if c.shape != shape:
             return None
-        addresses = []
-        for part in state:
-            if part.shape != shape or part.dtype is not dtype or not _is_dense(part):
-                return None
-            addresses.append(part.data_ptr())
-        new = tuple([torch.empty_like(part) for part in state])
-        places = [part.data_ptr() for part in new]
-        if prepared.call(x.data_ptr(), addresses, places, rows):
-            return new
-        prepared = self.prepared = self.prepare(parameters)
-        return new if prepared.call(x.data_ptr(), addresses, places, rows) else None
+        new_c = torch.empty_like(c)
+        done = function(_pack(address, at_x, at_h, at_c, new_h.data_ptr(), new_c.data_ptr(), rows))
+        return (new_h, new_c) if done else STALE
+
+    run.memory = stream  # type: ignore[attr-defined]
+    return run
 
 
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() and not tensor.is_neg() and tensor.data_ptr() != 0
+def _hold(places: tuple[Any, ...], now: dict[str, Any], dtype: torch.dtype) -> bool:
+    """Whether these are the same tensors in the same places."""
+    for name, tensor, place, numel, strides in places:
+        if (
+            now.get(name) is not tensor
+            or tensor.data_ptr() != place
+            or tensor.dtype is not dtype
+            or tensor.numel() != numel
+            or tensor.stride() != strides
+        ):
+            return False
+    return True
 
 
-def _is_plain(parameter: Tensor) -> bool:
+def plain_parameters(cell: Any) -> dict[str, Tensor] | None:
+    """The cell's parameters by name; None where they cannot be read in place, or are computed by a parametrization."""
+    own = {}
+    for name in cell._names:
+        parameter = cell._parameters.get(name)
+        if parameter is None or not is_plain(parameter) or parameter.dtype not in library.DTYPES:
+            return None
+        own[name] = parameter
+    return own
+
+
+def is_plain(tensor: Tensor) -> bool:
     return (
-        type(parameter) in (Tensor, nn.Parameter)
-        and parameter.is_contiguous()
-        and not parameter.is_neg()
-        and (bool(parameter.data_ptr()) or parameter.numel() == 0)
+        type(tensor) in _PLAIN
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and (bool(tensor.data_ptr()) or tensor.numel() == 0)
     )
 
 
-def _place(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+def _address(tensor: Any, dtype: torch.dtype) -> int:
+    """Where the values of a plain tensor are; 0 where it is not plain."""
+    if (
+        type(tensor) in _PLAIN
+        and tensor.dtype is dtype
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+    ):
+        return tensor.data_ptr()
+    return 0
+
+
+def _place(item: tuple[str, Tensor]) -> tuple[Any, ...]:
+    name, tensor = item
+    return name, tensor, tensor.data_ptr(), tensor.numel(), tensor.stride()

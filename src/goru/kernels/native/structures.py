@@ -33,5 +33,5 @@ Shape = structure(
     "Shape",
     (c_int64, "steps batch inputs hidden reset update reverse modrelu first last threads"),
     (c_void_p, "order active"),
-    (c_int64, "x_step x_row"),
+    (c_int64, "x_step x_row saved_from"),
 )

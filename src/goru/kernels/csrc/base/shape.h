@@ -17,4 +17,13 @@ struct Shape {
   const int64_t* order;
   const int64_t* active;
   int64_t x_step, x_row;  // strides of x in elements; its last dimension is dense
+  int64_t saved_from;     // the row (t, b) that `saved` begins with: not 0 where it holds a part of the steps
+};
+
+// One step of a few rows without gradients: the states after `h` and, for an LSTM, `c`.
+struct Step {
+  const void* stream;  // the cell's own structure, prepared once for many steps
+  const void *x, *h, *c;
+  void *new_h, *new_c;
+  int64_t rows;
 };

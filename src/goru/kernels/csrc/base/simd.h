@@ -147,6 +147,15 @@ inline Vec<T> choose(IVec<T> mask, Vec<T> yes, Vec<T> no) {
   return (Vec<T>)(((IVec<T>)yes & mask) | ((IVec<T>)no & ~mask));
 }
 
+// All ones in the first n lanes, n <= W.
+template <class T>
+inline IVec<T> first_lanes(int64_t n) {
+  IVec<T> lane;
+  GORU_UNROLL
+  for (int l = 0; l < W<T>; ++l) lane[l] = l;
+  return lane < (IVec<T>{} + (decltype(lane[0] + 0))n);
+}
+
 // All ones where the sign bit is set.
 template <class T>
 inline IVec<T> negative(Vec<T> v) {

@@ -90,29 +90,60 @@ inline T sum_of_lanes(Vec<T> v) {
   else return (part[0][0] + part[0][2]) + (part[0][1] + part[0][3]);
 }
 
+// Lane l gets b[l] + b[l ^ D] where l has the bit D, and a[l] + a[l ^ D] elsewhere.
+template <class T, int D>
+inline Vec<T> joined(Vec<T> a, Vec<T> b) {
+#if defined(__clang__)
+  Vec<T> sum;
+  for (int l = 0; l < W<T>; ++l) sum[l] = l & D ? b[l] + b[l ^ D] : a[l] + a[l ^ D];
+  return sum;
+#else
+  IVec<T> own, other;
+  GORU_UNROLL
+  for (int l = 0; l < W<T>; ++l) own[l] = l & D ? l + W<T> : l, other[l] = own[l] ^ D;
+  return __builtin_shuffle(a, b, own) + __builtin_shuffle(a, b, other);
+#endif
+}
+
+// Lane l gets the sum over the lanes of v[l]; v has W vectors. D lanes of each result are finished.
+template <class T, int D = 1>
+inline Vec<T> lane_sums(Vec<T>* v) {
+  if constexpr (D == W<T>) return v[0];
+  else {
+    GORU_UNROLL
+    for (int i = 0; i < W<T> / D / 2; ++i) v[i] = joined<T, D>(v[2 * i], v[2 * i + 1]);
+    return lane_sums<T, 2 * D>(v);
+  }
+}
+
 // One row with up to W rows of a matrix (n of them) as torch has it, K values each: the products in the lanes.
 template <class T>
 __attribute__((noinline)) Vec<T> dots(const T* weight, int64_t n, const T* row, int64_t K) {
-  if (n > W<T>) n = W<T>;
-  Vec<T> result = {};
-  for (int64_t u = 0; u < n; u += 4) {
-    const T* line[4];
-    Vec<T> sum[4] = {};
+  constexpr int kLanes = (int)W<T>;
+  Vec<T> sum[kLanes] = {};
+  const T* line[kLanes];
+  GORU_UNROLL
+  for (int i = 0; i < kLanes; ++i) line[i] = weight + (i < n ? i : n - 1) * K;
+  int64_t k = 0;
+  for (; k + W<T> <= K; k += W<T>) {
+    const Vec<T> x = load(row + k);
     GORU_UNROLL
-    for (int i = 0; i < 4; ++i) line[i] = weight + (u + i < n ? u + i : n - 1) * K;
-    int64_t k = 0;
-    for (; k + W<T> <= K; k += W<T>) {
-      const Vec<T> x = load(row + k);
-      GORU_UNROLL
-      for (int i = 0; i < 4; ++i) sum[i] += load(line[i] + k) * x;
-    }
-    if (k < K) {
-      const Vec<T> x = load_part(row + k, K - k);
-      for (int i = 0; i < 4; ++i) sum[i] += load_part(line[i] + k, K - k) * x;
-    }
-    for (int i = 0; i < 4 && u + i < n; ++i) result[u + i] = sum_of_lanes<T>(sum[i]);
+    for (int i = 0; i < kLanes; ++i) sum[i] += load(line[i] + k) * x;
   }
-  return result;
+  if (k < K && K >= W<T>) {
+    // The last W values of a row, of which the loop has summed the first ones. The mask comes after the product: 0 times
+    // infinity is not 0.
+    const IVec<T> left = ~first_lanes<T>(W<T> - (K - k));
+    k = K - W<T>;
+    const Vec<T> x = load(row + k);
+    GORU_UNROLL
+    for (int i = 0; i < kLanes; ++i) sum[i] += keep<T>(left, load(line[i] + k) * x);
+  } else if (k < K) {
+    const Vec<T> x = load_part(row, K);
+    GORU_UNROLL
+    for (int i = 0; i < kLanes; ++i) sum[i] += load_part(line[i], K) * x;
+  }
+  return n < W<T> ? keep<T>(first_lanes<T>(n), lane_sums<T>(sum)) : lane_sums<T>(sum);
 }
 
 // How many panels a tile of MR rows takes at once. One row alone needs many sums to keep the processor busy.

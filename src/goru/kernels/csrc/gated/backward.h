@@ -81,7 +81,8 @@ struct GatedBackwardStep {
 
   Row row(int64_t t, int64_t sorted, int64_t place) const {
     const int64_t row = row_at(s, sorted), at = t * s.batch + row;
-    const T *save = saved + at * Cell::kSaved * H, *before = state_before(s, output, h0, t, row, sorted), *cell = nullptr;
+    const T *save = saved + (at - s.saved_from) * Cell::kSaved * H, *cell = nullptr;
+    const T* before = state_before(s, output, h0, t, row, sorted);
     if constexpr (Cell::kCell) {
       const bool start = before == h0 + row * H;
       cell = start ? c0 + row * H : save + (s.reverse ? 1 : -1) * s.batch * Cell::kSaved * H + (Cell::kSaved - 1) * H;

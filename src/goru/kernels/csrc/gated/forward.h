@@ -62,8 +62,8 @@ struct GatedStep {
 
   Row row(int64_t t, int64_t sorted) const {
     const int64_t row = row_at(s, sorted), at = t * s.batch + row;
-    return {state_before(s, output, h0, t, row, sorted), output + at * H, saved ? saved + at * Cell::kSaved * H : nullptr,
-            cell + (Cell::kCell ? row * H : 0)};
+    return {state_before(s, output, h0, t, row, sorted), output + at * H,
+            saved ? saved + (at - s.saved_from) * Cell::kSaved * H : nullptr, cell + (Cell::kCell ? row * H : 0)};
   }
 
   const T* input(int64_t t, int64_t sorted) const { return x + t * s.x_step + row_at(s, sorted) * s.x_row; }
@@ -173,7 +173,7 @@ struct GatedStep {
           const int64_t at = t * s.batch + row_at(s, j);
           memset(output + at * H, 0, H * sizeof(T));
           // Never read; zero, so that equal calls give equal tensors.
-          if (saved) memset(saved + at * Cell::kSaved * H, 0, Cell::kSaved * H * sizeof(T));
+          if (saved) memset(saved + (at - s.saved_from) * Cell::kSaved * H, 0, Cell::kSaved * H * sizeof(T));
         }
       }
     }

@@ -73,17 +73,17 @@ GORU_API void goru_gated_pack_input(int dtype, int cell, const void* weight_ih, 
 GORU_API void goru_gated_forward(int dtype, int cell, const GatedForward* f) { gated(dtype, cell).forward(f); }
 GORU_API void goru_gated_backward(int dtype, int cell, const GatedBackward* b) { gated(dtype, cell).backward(b); }
 GORU_API void goru_gated_finish(int dtype, int cell, const GatedFinish* f) { gated(dtype, cell).finish(f); }
-// The states after `h` and, for an LSTM, `c`, for so many rows; 0 if memory is missing.
-GORU_API int goru_gated_step(int dtype, int cell, const GatedStream* step, const void* x, const void* h, const void* c,
-                             void* new_h, void* new_c, int64_t rows) {
-  GatedForward f = step->forward;
-  const GatedTable& table = gated(dtype, cell);
-  Scratch bias(step->bias_bytes);
+// One step of a stream; 0 if memory is missing.
+GORU_API int goru_gated_step(const Step* step) {
+  const GatedStream& stream = *(const GatedStream*)step->stream;
+  GatedForward f = stream.forward;
+  const GatedTable& table = gated((int)stream.dtype, (int)stream.cell);
+  Scratch bias(stream.bias_bytes);
   if (!bias.memory) return 0;
-  table.bias(step->bias_ih, step->bias_hh, f.shape.hidden, bias.memory);
-  f.shape.batch = rows;
-  f.x = x, f.h0 = h, f.bias = bias.memory, f.output = new_h, f.cell = new_c;
-  if (cell == kLstm) memcpy(new_c, c, rows * f.shape.hidden * (dtype ? 8 : 4));
+  table.bias(stream.bias_ih, stream.bias_hh, f.shape.hidden, bias.memory);
+  f.shape.batch = step->rows;
+  f.x = step->x, f.h0 = step->h, f.bias = bias.memory, f.output = step->new_h, f.cell = step->new_c;
+  if (stream.cell == kLstm) memcpy(step->new_c, step->c, step->rows * f.shape.hidden * (stream.dtype ? 8 : 4));
   table.forward(&f);
   return 1;
 }

@@ -41,6 +41,7 @@ struct GatedBackward {
 // A step of a few rows without gradients, prepared once for many calls.
 struct GatedStream {
   GatedForward forward;  // without x, h0, bias, output and cell
+  int64_t dtype, cell;
   int64_t bias_bytes;    // of the biases of the sums
   const void *bias_ih, *bias_hh;  // or null
 };

@@ -50,8 +50,6 @@ LEVEL_TABLE(GoruTables, goru) = {
 
 #else
 
-#include <string.h>
-
 #include "base/scratch.h"
 
 LEVEL_TABLES(GoruTables, goru);
@@ -84,18 +82,21 @@ GORU_API void goru_goru_forward(int dtype, const GoruForward* f) {
 GORU_API void goru_goru_backward(int dtype, const GoruBackward* b) {
   goru(dtype, b->shape.reset + 2 * b->shape.update).backward(b);
 }
-// The states after `h`, for so many rows; 0 if the angles have changed since the table was made, or memory is missing.
-GORU_API int goru_goru_step(int dtype, const GoruStream* step, const void* x, const void* h, void* output, int64_t rows) {
-  if (memcmp(step->angles, step->angles_before, step->angle_bytes)) return 0;
-  Scratch turned(rows * step->line);
+// One step of a stream; 0 if the stream is out of date, or memory is missing.
+GORU_API int goru_goru_step(const Step* step) {
+  const GoruStream& stream = *(const GoruStream*)step->stream;
+  if (stream.angles.changed() || stream.bias.changed() || stream.memory.changed()) return 0;
+  Scratch turned(step->rows * stream.line);
   if (!turned.memory) return 0;
-  GoruForward f = step->forward;
-  f.shape.batch = rows;
-  f.x = x, f.h0 = h, f.output = output, f.turned = turned.memory;
-  goru_goru_forward(dtype, &f);
+  GoruForward f = stream.forward;
+  f.shape.batch = step->rows;
+  f.x = step->x, f.h0 = step->h, f.output = step->new_h, f.turned = turned.memory;
+  goru_goru_forward((int)stream.dtype, &f);
   return 1;
 }
 
+GORU_STRUCTURE(Step)
+GORU_STRUCTURE(Compared)
 GORU_STRUCTURE(GoruStream)
 GORU_STRUCTURE(GoruForward)
 GORU_STRUCTURE(GoruBackward)

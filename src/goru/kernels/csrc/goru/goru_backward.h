@@ -103,7 +103,7 @@ struct GoruBackwardStep {
 
   Row row(int64_t t, int64_t sorted, int64_t place) const {
     const int64_t row = row_at(s, sorted), at = t * s.batch + row;
-    const T* save = saved + at * saved_blocks<R, Z>(matrix) * H;
+    const T* save = saved + (at - s.saved_from) * saved_blocks<R, Z>(matrix) * H;
     return {state_before(s, output, h0, t, row, sorted), output + at * H, save,
             grad_output + t * b.grad_step + row * b.grad_row, matrix ? save + (1 + Z) * H : state_line(sorted),
             through + sorted * HP * W<T>, chunk + place * W<T>, states + place * W<T>, carry + row * H,

@@ -108,7 +108,7 @@ struct GoruStep {
 
   Row row(int64_t t, int64_t sorted) const {
     const int64_t at = t * s.batch + row_at(s, sorted);
-    T* save = saved ? saved + at * saved_blocks<R, Z>(f.mesh.kind == kMatrix) * H : nullptr;
+    T* save = saved ? saved + (at - s.saved_from) * saved_blocks<R, Z>(f.mesh.kind == kMatrix) * H : nullptr;
     return {before(t, sorted), turned(sorted), output + at * H, save};
   }
 
@@ -209,7 +209,7 @@ struct GoruStep {
           const int64_t at = t * s.batch + row_at(s, j), size = saved_blocks<R, Z>(f.mesh.kind == kMatrix) * H;
           memset(output + at * H, 0, H * sizeof(T));
           // Never read; zero, so that equal calls give equal tensors.
-          if (saved && size) memset(saved + at * size, 0, size * sizeof(T));
+          if (saved && size) memset(saved + (at - s.saved_from) * size, 0, size * sizeof(T));
         }
       }
     }

@@ -1,6 +1,8 @@
 // What crosses the border between Python and the GORU kernels; mirrored in kernels/goru/native.py.
 #pragma once
 
+#include <string.h>
+
 #include "base/shape.h"
 #include "mesh/structures.h"
 
@@ -30,12 +32,19 @@ struct GoruBackward {
   void* grad_x;   // or null
 };
 
+// Values that something was computed from: where they are, and a copy of what they were then. No bytes: nothing was.
+struct Compared {
+  const void *now, *before;
+  int64_t bytes;
+  bool changed() const { return bytes && memcmp(now, before, bytes); }
+};
+
 // A step of a few rows without gradients, prepared once for many calls.
 struct GoruStream {
-  GoruForward forward;  // without x, h0, output and turned
-  int64_t line;         // bytes of a line of `turned`
-  int64_t angle_bytes;
-  const void *angles, *angles_before;  // of the layer now, and when the table was made
+  GoruForward forward;             // without x, h0, output and turned
+  int64_t dtype;
+  int64_t line;                    // bytes of a line of `turned`
+  Compared angles, bias, memory;   // what the table, or U, and a scaled bias were computed from
 };
 
 // Gradients as torch has them, from the sums of all chunks.
