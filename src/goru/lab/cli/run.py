@@ -136,7 +136,9 @@ def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
     if config.variant == base.variant and config != base:
         config = dataclasses.replace(config, variant=plain_name("variant", one.name_for(config, base)))
     elif config.variant != base.variant and kind and not one.has(config.variant):
-        raise UsageError(f"--variant {config.variant}: names that begin with {kind}- are reserved for that kind of run.")
+        raise UsageError(
+            f"--variant {config.variant}: names that begin with {kind}- are reserved for that kind of run."
+        )
     if different := one.other_settings(config):
         message = f"{config.variant} names other settings of {one.name} ({different}): choose another --variant."
         raise UsageError(message)
