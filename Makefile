@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 SOURCES := pyproject.toml constraints.txt $(wildcard hatch_build.py) $(wildcard src/goru/kernels/csrc/*/*)
 
-.PHONY: demo test soak gpu bench docs wheel clean results
+.PHONY: demo test soak gpu bench docs wheel compat clean results
 
 demo: .venv/installed
 	$(RUN) -m goru reproduce copying denoise parenthesis --quick
@@ -41,6 +41,12 @@ results: .venv/installed
 wheel: .venv/installed
 	$(RUN) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+# The library's tests on other versions of torch, in environments in the user's cache folder (about 5 GB each, kept).
+# TORCH="2.6.0" for one alone; PYTHON chooses the Python.
+TORCH ?= 2.6.0 2.9.1 2.13.0 2.15.0
+compat:
+	$(PYTHON) tests/compat.py $(TORCH)
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis

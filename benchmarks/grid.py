@@ -213,7 +213,8 @@ def whole_paper(seeds: int = SEEDS) -> Rows:
 def folder_load(calls: Rows, sizes: Rows) -> Rows:
     """What runs at full size ask of the folder a second: a checkpoint every 30 seconds, a line every 20 steps."""
     one = {row["what"].split()[-1]: row for row in calls[1:3]}
-    speeds = [1 / one.step_seconds(one.config(model)) for one in paper.EXPERIMENTS.values() for model in one.models]
+    experiments = [one for one in paper.EXPERIMENTS.values() if one.paper]
+    speeds = [1 / one.step_seconds(one.config(model)) for one in experiments for model in one.models]
     lines = statistics.mean(speeds) / RunConfig.log_every
     largest = max(row["bytes"] for row in sizes)
     rows = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import goru
@@ -27,18 +27,15 @@ def _no_backend_from_outside(monkeypatch):
     monkeypatch.delenv("GORU_BACKEND", raising=False)
 
 
-def differentiate_twice(layer: nn.Module) -> Tensor:
-    x = draw(3, 2, I).requires_grad_()
-    (first,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
-    (second,) = torch.autograd.grad(first.square().sum(), x)
-    return second
-
-
 def ran_reference(layer: nn.Module) -> bool:
-    try:
-        differentiate_twice(layer)
-    except RuntimeError:
-        return False
+    """Whether autograd recorded the equations, not one node for the whole recurrence."""
+    waiting = [layer(draw(3, 2, I))[0].grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None:
+            if node.name().startswith("Plain_"):
+                return False
+            waiting += [before for before, _ in node.next_functions]
     return True
 
 
@@ -140,13 +137,6 @@ def test_an_unknown_name_in_context_or_environment(monkeypatch):
     monkeypatch.setenv("GORU_BACKEND", "fastest")
     with pytest.raises(ValueError, match=NAMES + r"(?=.*GORU_BACKEND)"):
         layer_with(None)(draw(2, 1, I))
-
-
-@kinds
-@pytest.mark.parametrize("backend", ["manual", "auto"])
-def test_double_backward_says_which_backend_can(name: str, backend: str):
-    with pytest.raises(RuntimeError, match="reference"):
-        differentiate_twice(layer_with(backend, name))
 
 
 @kinds

@@ -62,6 +62,7 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
             # Dynamo and inductor warn about themselves.
             for theirs in (DeprecationWarning, FutureWarning, UserWarning):
                 warnings.filterwarnings("ignore", category=theirs, module=r"torch\..*")
+            warnings.filterwarnings("ignore", category=FutureWarning, message=".*LeafSpec")  # of torch.onnx
             for block in blocks(page, "python"):
                 if not block.startswith(NOT_RUN):
                     line = text(page)[: text(page).index(block)].count("\n")

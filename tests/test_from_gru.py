@@ -252,3 +252,10 @@ def test_a_gate_cannot_be_left_out(gate):
 def test_something_else_is_refused(value):
     with pytest.raises(TypeError):
         convert(value)
+
+
+def test_without_a_mesh_the_rotation_is_exact():
+    gru = gru_of(num_layers=2)
+    for item in convert(gru).conversion:
+        assert item.residual < 1e-12
+    assert convert(gru, capacity=2).conversion[0].residual > 0.1  # what a smaller mesh leaves, which was asked for

@@ -164,7 +164,7 @@ def test_orthogonality_error_is_the_largest_entry_of_the_gram_matrix_minus_ident
         (("tunable", 4, 5), ValueError),
         (("tunable", 4, 2.0), TypeError),
         (("tunable", 4, "2"), TypeError),
-        (("fft", 0), ValueError),
+        (("fft", -1), ValueError),
     ],
 )
 def test_bad_meshes_are_refused(arguments, error):

@@ -9,14 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import forward_ad
 
 import goru
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of which torch.func makes use
 KINDS = [goru.GORU, goru.EURNN]
 BACKENDS = ["reference", "manual", "native"]
-HAND_DERIVED = ["manual", "native"]
 U_AS_A_MATRIX = {"mesh": "tunable", "capacity": 8}
 
 
@@ -108,51 +106,6 @@ def test_more_than_there_is(kind: Any, steps: int) -> None:
         kind(3, 8, backend="native")(torch.zeros(1, 1, 3).expand(steps, 1, 3))
 
 
-# ------------------------------------------------------------------------------------------------- derivatives
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", HAND_DERIVED)
-def test_derivatives_that_a_backward_pass_cannot_give_are_refused(kind: Any, backend: str) -> None:
-    layer, x = kind(3, 8, backend=backend), some_input()
-    refused = pytest.raises(RuntimeError, match=f"the '{backend}' backend knows neither .* backend='reference'")
-    with refused:
-        torch.func.jvp(lambda x: layer(x)[0], (x,), (torch.ones_like(x),))
-    with refused:
-        torch.func.jacfwd(lambda x: layer(x)[0])(x)
-    with refused:
-        torch.func.grad(lambda x: layer(x)[0].sum())(x)
-    for frozen in (False, True):
-        layer.requires_grad_(not frozen)
-        with refused, forward_ad.dual_level():
-            layer(forward_ad.make_dual(x, torch.ones_like(x)))
-    with refused, forward_ad.dual_level(), torch.no_grad():
-        angles = forward_ad.make_dual(layer.angles_l0, torch.ones_like(layer.angles_l0))
-        torch.func.functional_call(layer, {"angles_l0": angles}, (x,))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", HAND_DERIVED)
-def test_batches_of_gradients_are_refused(kind: Any, backend: str) -> None:
-    layer, x = kind(3, 8, backend=backend), some_input().requires_grad_()
-    output = layer(x)[0]
-    with pytest.raises(RuntimeError, match=f"the '{backend}' backend cannot run under torch.vmap"):
-        torch.autograd.grad(output, x, torch.randn(3, *output.shape), is_grads_batched=True)
-    u = layer.orthogonal_matrix()
-    with pytest.raises(RuntimeError, match=f"the '{backend}' backend cannot run under torch.vmap"):
-        torch.autograd.grad(u, layer.angles_l0, torch.randn(3, *u.shape, dtype=u.dtype), is_grads_batched=True)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_reference_gives_them(kind: Any) -> None:
-    layer = kind(3, 8, backend="reference").double()
-    x, direction = some_input().double(), torch.ones(5, 2, 3, dtype=torch.float64)
-    tangent = torch.func.jvp(lambda x: layer(x)[0], (x,), (direction,))[1]
-    step = 1e-6
-    expected = (layer(x + step * direction)[0] - layer(x - step * direction)[0]) / (2 * step)
-    assert (tangent - expected).abs().max() < 1e-6 * expected.abs().max()
-
-
 # ------------------------------------------------------------------------------------------------- nothing is spoiled
 
 
@@ -162,7 +115,7 @@ def test_a_traced_layer_follows_its_parameters(kind: Any) -> None:
     layer, other, x = kind(3, 8, **U_AS_A_MATRIX), kind(3, 8, **U_AS_A_MATRIX), some_input()
     with torch.no_grad():
         layer(x)  # U is remembered from here on
-        traced: Any = torch.jit.trace(layer, (x,), check_trace=False)
+        traced: Any = torch.jit.trace(layer, (x,))
         traced.load_state_dict(other.state_dict())
         assert torch.equal(traced(x)[0], other(x)[0])
 

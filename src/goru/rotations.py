@@ -43,8 +43,8 @@ class Mesh:
     def __post_init__(self) -> None:
         if self.kind not in MESHES:
             raise ValueError(f"mesh must be one of {', '.join(map(repr, MESHES))}, got {self.kind!r}")
-        if self.size < 1:
-            raise ValueError(f"a mesh needs at least one unit, got size {self.size}")
+        if self.size < 0:
+            raise ValueError(f"a mesh cannot have fewer than 0 units, got size {self.size}")
         if self.kind == "fft":
             if self.capacity is not None:
                 raise ValueError(
@@ -55,7 +55,7 @@ class Mesh:
         capacity = min(2, self.size) if self.capacity is None else self.capacity
         if isinstance(capacity, bool) or not isinstance(capacity, int):
             raise TypeError(f"capacity should be of type int, got: {type(capacity).__name__}")
-        if not 1 <= capacity <= self.size:
+        if not min(1, self.size) <= capacity <= self.size:
             raise ValueError(f"capacity must be from 1 to the hidden size {self.size}, got {capacity}")
         object.__setattr__(self, "capacity", capacity)
 
@@ -66,7 +66,7 @@ class Mesh:
 
     @property
     def num_layers(self) -> int:
-        return (self.size - 1).bit_length() if self.capacity is None else self.capacity
+        return max(self.size - 1, 0).bit_length() if self.capacity is None else self.capacity
 
     @property
     def num_rotations(self) -> int:
@@ -75,7 +75,7 @@ class Mesh:
     @property
     def num_angles(self) -> int:
         """Length of the angles: theta; for a complex mesh theta, phi and omega joined."""
-        if self.size == 1:
+        if self.size <= 1:
             return 0
         return 2 * self.num_rotations + self.size if self.complex else self.num_rotations
 
@@ -130,7 +130,7 @@ def _pairs(kind: str, size: int, capacity: int | None) -> tuple[tuple[tuple[int,
     if kind == "tunable":
         assert capacity is not None
         return tuple(tuple((p, p + 1) for p in range(layer % 2, size - 1, 2)) for layer in range(capacity))
-    distances = [1 << k for k in reversed(range((size - 1).bit_length()))]
+    distances = [1 << k for k in reversed(range(max(size - 1, 0).bit_length()))]
     return tuple(tuple((j, j + d) for j in range(size - d) if (j // d) % 2 == 0) for d in distances)
 
 

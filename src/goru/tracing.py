@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
 _tracing = getattr(torch._C, "_is_tracing", None)
 _PLAIN = (Tensor, torch.nn.Parameter)
-_INSTEAD = "build the layer with backend='reference' or use goru.use_backend('reference')"
 
 
 def untraced(*tensors: Tensor | None) -> bool:
@@ -58,26 +58,39 @@ def cached_constants(make: Callable[..., T]) -> Callable[..., T]:
     return look_up
 
 
-def refuse_transforms(backend: str, *tensors: Tensor | None) -> None:
-    """RuntimeError where torch would need a derivative that a hand-derived backward pass cannot give."""
-    if torch.compiler.is_compiling():
-        return
-    given = [t for t in tensors if t is not None]
-    dual = forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in given)
-    if dual or (_transforms is not None and _transforms() and any(_is("gradtracking", t) for t in given)):
-        raise RuntimeError(
-            f"the {backend!r} backend knows neither forward-mode derivatives nor those of torch.func; {_INSTEAD}"
-        )
+def constant_when_compiled(function: F) -> F:
+    """torch.compile calls the function once, when it traces a graph, and keeps the answer: a compiler cannot follow
+    context variables, or the loading of a library.
+
+    What torch.compiler.assume_constant_result does, without its import of torch._dynamo, which takes seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
-def refuse_batches(backend: str, *tensors: Tensor) -> None:
-    """RuntimeError for the gradients that torch.autograd.grad(is_grads_batched=True) sends through a backward pass."""
-    if any(_is("legacy_batched", t) for t in tensors):
-        raise no_vmap(backend)
+@constant_when_compiled
+def _inside_transforms() -> bool:
+    return _transforms is not None and _transforms()
 
 
-def no_vmap(backend: str) -> RuntimeError:
-    return RuntimeError(f"the {backend!r} backend cannot run under torch.vmap; {_INSTEAD}")
+def transformed(*tensors: Tensor | None) -> bool:
+    """Whether torch.func or forward mode wants to differentiate or batch a call, which only plain torch operations
+    allow."""
+    if _inside_transforms():
+        return True
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
+        return False
+    return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+
+
+def batched_by_autograd(*tensors: Tensor) -> bool:
+    """Whether these are gradients that torch.autograd.grad(is_grads_batched=True) sends through a backward pass."""
+    return any(_is("legacy_batched", t) for t in tensors)
+
+
+def wrapped(tensor: Tensor | None) -> bool:
+    """Whether torch.func has wrapped a tensor, whose values cannot be read then."""
+    return tensor is not None and _is("functorch_wrapped_", tensor)
 
 
 def _is(kind: str, tensor: Tensor) -> bool:

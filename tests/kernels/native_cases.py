@@ -109,7 +109,7 @@ def backward(recurrence: Any, call: tuple[Any, Any], output: Any, saved: Any, gr
 def flat(recurrence: Any, call: tuple[Any, Any]) -> tuple[Any, ...]:
     """The arguments of the operator."""
     inputs, options = call
-    return (*inputs, *recurrence.options.flatten(options), True, "native")
+    return (*inputs, *recurrence.options.flatten(options), "native")
 
 
 def tolerance(dtype: torch.dtype) -> float:

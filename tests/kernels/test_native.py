@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -132,16 +133,21 @@ def test_what_is_not_finite_spreads_as_in_torch(value: float) -> None:
     assert relative(found[finite], expected[finite]) < 1e-5
 
 
+def check_operators(recurrence: Any, call: tuple[Any, Any]) -> None:
+    for operator in (recurrence.operator, recurrence.saving_operator):
+        torch.library.opcheck(operator, flat(recurrence, call))
+
+
 def test_torch_library_accepts_the_operators() -> None:
     case = Case(3, 2, 2, 5, ragged=True)
     arguments, lengths = goru_arguments(case)
-    torch.library.opcheck(GORU.operator, flat(GORU, goru_call(*arguments, lengths, True, True, False)))
+    check_operators(GORU, goru_call(*arguments, lengths, True, True, False))
     mesh = Mesh("tunable", 5, 2, True)
     angles = torch.randn(mesh.num_angles, requires_grad=True)
-    torch.library.opcheck(MESH_MATRIX.operator, flat(MESH_MATRIX, (MeshInputs(angles), mesh)))
+    check_operators(MESH_MATRIX, (MeshInputs(angles), mesh))
     h0 = torch.randn(2, 5, dtype=torch.complex64, requires_grad=True)
     call = eurnn_call(torch.randn(3, 2, 2), h0, torch.randn(10, 2), torch.zeros(5), angles, None, mesh, False)
-    torch.library.opcheck(EURNN.operator, flat(EURNN, call))
+    check_operators(EURNN, call)
 
 
 WRONG = {

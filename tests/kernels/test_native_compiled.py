@@ -1,4 +1,4 @@
-"""Layers on the native kernels under torch.compile, torch.export, autocast, second derivatives and vmap."""
+"""Layers on the native kernels under torch.compile, torch.export and autocast."""
 
 from __future__ import annotations
 
@@ -56,17 +56,3 @@ def test_autocast_keeps_float32() -> None:
         output, h_n = layer(x)
     assert output.dtype == h_n.dtype == torch.float32
     torch.testing.assert_close(output, layer(x)[0])
-
-
-def test_second_derivative_says_which_backend_can() -> None:
-    layer = goru.GORU(3, 8, backend="native")
-    x = torch.randn(5, 2, 3, requires_grad=True)
-    (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="backend='reference'"):
-        gradient.sum().backward()
-
-
-def test_vmap_says_which_backend_can() -> None:
-    layer = goru.GORU(3, 8, backend="native")
-    with pytest.raises(RuntimeError, match="backend='reference'"):
-        torch.vmap(lambda x: layer(x)[0])(torch.randn(2, 5, 2, 3))

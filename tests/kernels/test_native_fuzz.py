@@ -145,7 +145,8 @@ def test_a_thousand_random_argument_sets(part: int) -> None:
 
 
 @pytest.mark.soak
-def test_ten_thousand_random_argument_sets() -> None:
-    chance = random.Random(2017)
-    for _ in range(10_000):
+@pytest.mark.parametrize("part", range(20))
+def test_a_hundred_thousand_random_argument_sets(part: int) -> None:
+    chance = random.Random(f"2017 {part}")
+    for _ in range(5_000):
         one(chance)

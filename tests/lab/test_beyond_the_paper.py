@@ -74,10 +74,10 @@ def test_it_ends_there_in_pieces_too(tmp_path: Path) -> None:
     assert outcome(SOLVABLE.directory(tmp_path / "whole")) == outcome(SOLVABLE.directory(tmp_path / "pieces"))
 
 
-def test_it_needs_a_test_set_that_is_scored() -> None:
+def test_it_needs_a_test_set_that_is_scored(tmp_path: Path) -> None:
     config = small("babi", "goru", {"stop_below": 0.5})
     with pytest.raises(LabError, match="--stop-below has no effect"):
-        train(config, Path("unused"))
+        train(config, tmp_path)
     with pytest.raises(LabError, match="stop-below should be"):
         small("copying", "goru", {"stop_below": math.nan})
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from goru.lab import paper
 from goru.lab.cli import VERBS, main
+from goru.lab.errors import RunBusyError
 from goru.lab.training import run_directory as runs
 from goru.lab.training.config import override
 from goru.lab.training.loop import train
-from goru.lab.training.run_directory import read_config
+from goru.lab.training.run_directory import hold, read_config
 from tests.lab.small import goru, outcome, save, small
 
 TINY = [
@@ -127,6 +129,32 @@ def test_extreme_options_are_one_sentence(argv: list[str], said: str, capsys: py
     assert line.startswith("goru: ")
     assert said in line
     assert len(line) < 600
+
+
+def test_a_backend_that_there_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GORU_BACKEND", "evil")
+    config = save(small("copying", "goru", steps=2), tmp_path / "config.json")
+    assert main(["run", "--config", config, "--runs", str(tmp_path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("goru: the environment variable GORU_BACKEND must be one of 'reference', ")
+    assert line.endswith("got 'evil'.")
+
+
+def test_a_clock_that_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("monotonic", "time", "perf_counter"):
+        monkeypatch.setattr(time, name, lambda: 1e9)
+    config = small("copying", "goru", steps=20)
+    file = save(config, tmp_path / "config.json")
+    assert main(["run", "--config", file, "--runs", str(tmp_path)]) == 0
+    for verb in ("status", "report"):
+        assert main([verb, "--runs", str(tmp_path)]) == 0
+    with hold(config, tmp_path):
+        assert main(["run", "--config", file, "--runs", str(tmp_path)]) == RunBusyError.exit_code
+    assert "another process is working on" in capsys.readouterr().err
 
 
 def test_ls_and_show(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import hashlib
 import io
 import os
+import shutil
 import signal
+import ssl
 import struct
 import subprocess
 import sys
@@ -289,6 +292,29 @@ class TestArchives:
         assert found is None or found.items() < CONTENT.items()
 
 
+@contextlib.contextmanager
+def tls_server(folder: Path) -> Iterator[str]:
+    """The address of a server whose certificate it has signed itself."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    subprocess.run([*make, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda request, client_address: None  # the client hangs up
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"https://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 class Server:
     """A web server of the test's own: what each path gives, and what was asked for."""
 
@@ -417,6 +443,11 @@ class TestFetch:
     def test_offline(self, places: Path, server: Server) -> None:
         server.close()
         self.fails(places, self.source(f"{server.address}/a"), r"cannot be reached \(offline\?\)")
+
+    def test_a_certificate_that_is_not_trusted(self, places: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+        """Not "offline?": the address answers, as somebody else."""
+        with tls_server(tmp_path_factory.mktemp("keys")) as address:
+            self.fails(places, self.source(f"{address}/a"), r"has a certificate that is not trusted \(a proxy, or")
 
     def test_endless(self, places: Path, server: Server) -> None:
         server.files["/a"] = bytes(10**6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -29,7 +30,7 @@ from goru.lab.training.loop import train
 from goru.lab.training.run_directory import hold, read_metrics
 from goru.lab.training.state import Training
 from tests.lab.small import SMALL, outcome, save, small
-from tests.lab.test_kills import BIG, PROCESSES, wait_for
+from tests.lab.test_kills import BIG, PROCESSES, children, wait_for
 
 SIZE = 2
 
@@ -209,6 +210,60 @@ def test_torchrun(tmp_path: Path) -> None:
     assert saved is not None
     assert saved[1]["step"] == before + 1
     assert math.isfinite(saved[1]["loss_sum"])
+
+
+def listening(pids: set[int]) -> set[str]:
+    """The addresses that processes listen on, in the kernel's spelling (0100007F is 127.0.0.1)."""
+    sockets = set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                target = os.readlink(descriptor)
+                if target.startswith("socket:["):
+                    sockets.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and inode in sockets:
+                found.add(local.partition(":")[0])
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_processes_of_one_machine_listen_on_loopback_alone(tmp_path: Path) -> None:
+    """As torchrun, but that nobody else can reach the store, which takes pickles."""
+    config = small("copying", "gru", BIG | {"batch": 5}, steps=100_000)
+    directory = config.directory(tmp_path)
+    command = ["run", "--config", save(config, tmp_path / "config.json"), "--runs", str(tmp_path), "--processes", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "goru.lab", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(lambda: len(read_metrics(directory)) > 2 or process.poll() is not None, 300)
+        workers = children(process.pid)
+        addresses = listening({process.pid, *workers})
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=300)
+    assert len(workers) == 2, errors
+    assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert addresses
+    assert process.returncode == RunInterruptedError.exit_code, errors
+    said = [line for line in errors.splitlines() if line.startswith("goru: ")]
+    assert len(said) == 1, errors
+    assert said[0].startswith("goru: stopped at step ")
+    assert output.count("running  copying/small/gru/seed0") == 1
+    environment = runs.read_json(directory / "environment.json")
+    assert environment is not None
+    assert environment["processes"] == 2
+
+
+def test_processes_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for processes in ("0", "-1", "9"):
+        assert main(["run", "copying", "--batch", "8", "--runs", str(tmp_path), "--processes", processes]) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said == f"goru: --processes should be between 1 and 8, the rows of a batch; got {processes}."
 
 
 def test_more_processes_than_rows(

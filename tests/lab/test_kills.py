@@ -93,6 +93,7 @@ def test_killed_at_random_moments(experiment: str, model: str, tmp_path: Path) -
 @pytest.mark.parametrize("model", ["goru", "eurnn-complex", "gru", "lstm"])
 @pytest.mark.parametrize("experiment", list(SMALL))
 def test_killed_many_times(experiment: str, model: str, tmp_path: Path) -> None:
+    """28 times 36: a thousand kills."""
     for round_ in range(3):
         config = small(experiment, model, steps=150, seed=round_)
         kill_and_resume(config, tmp_path, 12, random.Random(f"{experiment}{model}{round_}"))

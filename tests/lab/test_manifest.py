@@ -144,3 +144,12 @@ def test_a_changed_run_is_not_called_finished(folder: Path) -> None:
     file.write_text(file.read_text().replace('"step": 10', '"step": 11'))
     with pytest.raises(LabError, match="delete the run's folder and run it again"):
         train(CONFIG, folder)
+
+
+def test_the_committed_record_has_checksums() -> None:
+    groups, problems = load(Path(__file__).parents[2] / "results")
+    assert problems == []
+    assert {record.checked_since for group in groups for record in group.records if record.finished} <= {
+        "run",
+        "record",
+    }

@@ -310,10 +310,27 @@ class TestSpeechocean:
             split: np.square(np.concatenate(speechocean.read_split(made, manifest, split)), dtype=float).mean()
             for split in speechocean.SIZES
         }
+        sounds = {
+            Path(entry.file).stem: samples
+            for split in speechocean.SIZES
+            for entry, samples in zip(
+                (one for one in manifest if one.split == split),
+                speechocean.read_split(made, manifest, split),
+                strict=True,
+            )
+        }
+        known = [speechocean.signature(sounds[name]) for name in sorted(sounds)]
+        monkeypatch.setattr(speechocean, "signatures", lambda: known)
         monkeypatch.setattr(speechocean, "MEAN_SQUARES", {split: 1.0009 * power for split, power in powers.items()})
         assert "not the same to the bit" in speechocean.check(made)
         monkeypatch.setattr(speechocean, "MEAN_SQUARES", powers | {"valid": 1.002 * powers["valid"]})
         with pytest.raises(LabError, match=r"the valid set of .* has a mean square of"):
+            speechocean.check(made)
+        # Any other sound with the right name, length and energy is refused: here the same samples, backwards.
+        name = sorted(sounds)[7]
+        known[7] = speechocean.signature(sounds[name][::-1])
+        monkeypatch.setattr(speechocean, "MEAN_SQUARES", powers)
+        with pytest.raises(LabError, match=rf"{name}.flac of .* is another sound than the corpus has under this name"):
             speechocean.check(made)
         speakers = {s: {one.speaker for one in manifest if one.split == s} for s in speechocean.SIZES}
         assert not speakers["train"] & speakers["test"]
@@ -322,6 +339,28 @@ class TestSpeechocean:
         lines = (made / "manifest.tsv").read_text().splitlines()
         assert lines[1].split("\t")[4] == "f"
         assert lines[1].split("\t")[6] in ("train", "test")
+
+    def test_signatures_survive_another_rounding(self) -> None:
+        rng = np.random.default_rng(0)
+        for length in (1000, 20_000, 40_000):
+            sound = np.round(rng.normal(0, 500, length)).astype(np.int16)
+            mine = speechocean.signature(sound)
+            rounded = sound + 8 * rng.integers(-1, 2, length)
+            other = np.round(rng.normal(0, 500, length)).astype(np.int16)
+            assert (mine ^ speechocean.signature(rounded)).bit_count() <= 4
+            assert (mine ^ speechocean.signature(sound // 2)).bit_count() <= 4
+            assert (mine ^ speechocean.signature(other)).bit_count() > speechocean.FARTHEST
+            assert (mine ^ speechocean.signature(sound[::-1])).bit_count() > speechocean.FARTHEST
+
+    @needs("speech_so762_8k")
+    def test_the_reference_has_its_signatures(self) -> None:
+        where = folder("speech_so762_8k")
+        manifest = speechocean.read_manifest(where)
+        sounds = speechocean.read_split(where, manifest, "valid")
+        speechocean._check_signatures(where, manifest, "valid", sounds)
+        swapped = [sounds[1][: len(sounds[0])], *sounds[1:]]
+        with pytest.raises(LabError, match="is another sound"):
+            speechocean._check_signatures(where, manifest, "valid", swapped)
 
     def test_a_damaged_corpus(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file = tmp_path / "speechocean762.tar.gz"

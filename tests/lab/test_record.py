@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from goru.lab import paper
+from goru.lab import paper, report
 from goru.lab.errors import LabError
 from goru.lab.report import claims, readme, record, sections
 from goru.lab.report.reading import load
@@ -65,6 +65,20 @@ def test_the_same_report_from_the_record(source: Path, tmp_path: Path) -> None:
         return {table.name: table.rows for section in sections.make(groups, []) for table in section.tables}
 
     assert tables(tmp_path / "results") == tables(source)
+
+
+def test_the_kernels_of_every_attempt(source: Path, tmp_path: Path) -> None:
+    """Kept in the record, and named in the report: where they changed, so may the last bits."""
+    directory = next(source.glob("copying/paper/gru/seed0"))
+    kernels = [{"backend": "native", "isa": isa, "versions": {"torch": "2.13.0"}} for isa in ("avx512", "avx2")]
+    attempts = [{"start_time": 1.0, "from_step": k, "host": "secret", **one} for k, one in enumerate(kernels)]
+    (directory / "environment.json").write_text(json.dumps(ENVIRONMENT | {"attempts": attempts}))
+    record.write(source, tmp_path / "results")
+    found = runs.read_json(tmp_path / "results" / directory.relative_to(source) / "environment.json")
+    assert found is not None
+    assert found["attempts"] == [{"start_time": 1.0, "from_step": k, **one} for k, one in enumerate(kernels)]
+    report.write(tmp_path / "results", tmp_path / "report")
+    assert "kernels: native (avx512), then native (avx2)" in (tmp_path / "report" / "index.html").read_text()
 
 
 def test_what_stays_behind(source: Path, tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def test_calls_are_counted(tmp_path: Path) -> None:
     directory = tmp_path / "copying" / "tiny" / "gru" / "seed0"
     assert {path.name for path in directory.iterdir()} == names | {"metrics.jsonl", "lock"}
     assert counts["renamed"] == len(names)
-    assert counts["synced"] == 2 * len(names) + 2  # and metrics.jsonl before the checkpoint and the manifest
+    # A file and its folder each, metrics.jsonl before the checkpoint and the manifest, and four new folders.
+    assert counts["synced"] == 2 * len(names) + 2 + 4
     assert counts["bytes"] == sum(path.stat().st_size for path in directory.iterdir())
 
 

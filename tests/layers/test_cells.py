@@ -199,11 +199,23 @@ def test_a_real_state_for_a_complex_cell_is_refused():
 
 
 @pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell])
-@pytest.mark.parametrize("sizes", [(0, 4), (4, 0), (-1, 4), (4, -1)])
-def test_non_positive_sizes_are_refused(cls, sizes):
-    """nn.GRUCell takes 0 in silence; the layer's rule is the better one."""
-    with pytest.raises(ValueError, match=r"greater than zero|positive"):
+@pytest.mark.parametrize("sizes", [(-1, 4), (4, -1)])
+def test_negative_sizes_are_refused(cls, sizes):
+    with pytest.raises(ValueError, match="at least zero"):
         cls(*sizes)
+
+
+@pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell, torch.nn.GRUCell])
+@pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
+def test_sizes_of_zero_are_possible_as_in_torch(cls, sizes):
+    cell = cls(*sizes)
+    x = torch.ones(2, sizes[0])
+    h = cell(x)
+    assert h.shape == (2, sizes[1])
+    h.abs().sum().backward()
+    assert all(parameter.grad is not None for parameter in cell.parameters())
+    with torch.no_grad():
+        assert cell(x, h).shape == h.shape
 
 
 @pytest.mark.parametrize("cls", [goru.GORUCell, goru.EURNNCell])
@@ -225,3 +237,40 @@ def test_published_initialisation():
     assert (b_r == 2).all()
     assert (b_z == 0).all()
     assert torch.equal(b_h, torch.full((40,), 0.01))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: goru.GORU(I, H, 2, bidirectional=True),
+        lambda: goru.GORU(I, H, 2, bias=False, bidirectional=True, mesh="tunable", capacity=3, reset_gate=False),
+        lambda: goru.EURNN(I, H, 2, bidirectional=True),
+        lambda: goru.EURNN(I, H, 2, bidirectional=True, complex=False, mesh="fft"),
+    ],
+)
+def test_the_cell_of_a_layer_takes_its_steps(make):
+    layer = make()
+    x = torch.randn(5, 3, I)
+    outputs = [x]
+    for k in range(2):
+        directions = []
+        for reverse in (False, True):
+            cell, h, states = layer.cell(k, reverse=reverse), None, []
+            for x_t in outputs[-1].flip(0) if reverse else outputs[-1]:
+                h = cell(x_t, h)
+                states.append(h.real if h.is_complex() else h)
+            directions.append(torch.stack(states[::-1] if reverse else states))
+        outputs.append(torch.cat(directions, -1))
+    torch.testing.assert_close(outputs[-1], layer(x)[0])
+
+
+def test_the_cell_of_a_layer_shares_its_parameters():
+    layer = goru.GORU(I, H)
+    cell = layer.cell(0)
+    assert {id(p) for p in cell.parameters()} == {id(p) for p in layer.parameters()}
+    for place, reverse in ((1, False), (0, True)):
+        with pytest.raises(IndexError):
+            layer.cell(place, reverse)
+    torch.nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", torch.nn.Tanh())
+    with pytest.raises(TypeError, match="weight_hh of this layer is computed"):
+        layer.cell(0)

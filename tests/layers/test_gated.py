@@ -230,14 +230,11 @@ def test_autocast_keeps_float32(kind: str) -> None:
 
 
 @both
-def test_second_derivatives_by_the_reference(kind: str) -> None:
-    layer = PAIRS[kind][0](2, 3, backend="reference", dtype=F64)
+@pytest.mark.parametrize("backend", ["reference", "manual"])
+def test_second_derivatives(kind: str, backend: str) -> None:
+    layer = PAIRS[kind][0](2, 3, backend=backend, dtype=F64)
     x = draw(3, 2, 2).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], (x,))
-    other = PAIRS[kind][0](2, 3, backend="manual", dtype=F64)
-    (gradient,) = torch.autograd.grad(other(x)[0].sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="backend='reference'"):
-        gradient.sum().backward()
 
 
 @everywhere

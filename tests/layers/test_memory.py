@@ -169,3 +169,17 @@ def test_mistakes(options: dict[str, Any], error: type[Exception], words: str) -
 def test_one_unit() -> None:
     layer = goru.GORU(3, 1, memory=10)
     assert layer(torch.zeros(4, 2, 3))[0].shape == (4, 2, 1)
+
+
+def test_the_cell_of_a_layer_has_its_memory() -> None:
+    torch.manual_seed(6)
+    layer = goru.GORU(3, 8, num_layers=2, memory=[5, 30])
+    for name in ("bias_l0", "bias_l1"):
+        nn.init.constant_(layer.get_parameter(name), -0.4)
+    h = torch.randn(2, 8)
+    cell = layer.cell(1)
+    expected = goru.GORU(8, 8, memory=30)
+    expected.load_state_dict({name.replace("_l1", "_l0"): v for name, v in layer.state_dict().items() if "_l1" in name})
+    x = torch.randn(2, 8)
+    torch.testing.assert_close(cell(x, h), expected(x[None], h[None])[1][0])
+    assert cell.memory is layer.memory_l1

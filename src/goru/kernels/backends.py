@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..rotations import Mesh
+from ..tracing import constant_when_compiled
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -126,17 +127,25 @@ def kernel(backend: str, recurrence: str) -> Kernel | Equations:
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend and, in a sentence, why it was chosen."""
+    """A backend and, in a sentence, why it was chosen; `requested` is what a graph carries that chooses again when it
+    runs: the name that the layer was given, else "auto"."""
 
     backend: str
     reason: str
+    requested: str
+
+
+def as_choice(backend: Choice | str) -> Choice:
+    """A backend by its name is the one that runs, now and later."""
+    return backend if isinstance(backend, Choice) else Choice(backend, "it was named", backend)
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
     """Run layers inside the `with` block on one implementation; a layer's own `backend=` still comes first.
 
-    A graph made by torch.compile or torch.export keeps the implementation that was chosen when it was traced.
+    A graph that torch.compile made for training keeps the implementation that was chosen when it was traced, and so
+    does every graph traced on "reference", which is plain torch. Any other one chooses when it runs.
 
     >>> import goru, torch
     >>> with goru.use_backend("reference"):
@@ -168,30 +177,22 @@ def choose(
         wanted, source = preference()
     else:
         wanted, source = check_name(argument, "backend"), f"backend={argument!r} was given to the layer"
+    requested = "auto" if argument is None else argument
     if wanted != "auto":
         obstacle = BACKENDS[wanted].obstacle_to(recurrence, device, dtype, hidden)
         if obstacle is not None:
             raise RuntimeError(f"the {wanted} backend cannot run here ({source}): {obstacle}")
-        return Choice(wanted, source)
+        return Choice(wanted, source, requested)
     obstacles = []
     for backend in reversed(BACKENDS.values()):
         if not backend.automatic:
             continue
         obstacle = backend.obstacle_to(recurrence, device, dtype, hidden)
         if obstacle is None:
-            return Choice(backend.name, f"{source}: {'; '.join(filter(None, [*obstacles, backend.merit]))}")
+            merits = filter(None, [*obstacles, backend.merit])
+            return Choice(backend.name, f"{source}: {'; '.join(merits)}", requested)
         obstacles.append(obstacle)
     raise RuntimeError(f"no backend can run here ({source}): {'; '.join(obstacles)}")
-
-
-def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.compile calls the function once, when it traces a graph, and reuses the answer: a compiler can follow
-    neither context variables nor the loading of a library.
-
-    What torch.compiler.assume_constant_result does, without its import of torch._dynamo, which takes seconds.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
 
 
 @constant_when_compiled

@@ -2,10 +2,18 @@
 autograd see.
 
 A recurrence is defined once, by its *inputs* (a NamedTuple of tensors), its *options* (a frozen dataclass of plain
-values), the shapes of its results, and a kernel for each backend (backends.py). `Recurrence` makes the rest: the
-operator `goru::<name>` and its backward operator, their fake implementations, the autograd formula, autocast, the
-refusals of what a hand-derived backward pass cannot do, and a plain function for calls that nothing traces. Inputs and
-options travel as these two objects; only an operator's schema has them flattened.
+values), the shapes of its results, and a kernel for each backend (backends.py). `Recurrence` makes the rest: three
+operators, their fake implementations, the autograd formulas, autocast, and a plain function for calls that nothing
+traces. Inputs and options travel as these two objects; only an operator's schema has them flattened.
+
+    goru::<name>           what a traced graph holds. It carries the backend that was requested, "auto" for most layers,
+                           and chooses when it runs: an exported program runs on another machine. Whether something has
+                           to be saved for a backward pass is decided then as well.
+    goru::<name>_saving    what runs where a gradient is needed. What is saved differs by backend, so it carries a name.
+    goru::<name>_backward  the hand-derived backward pass of that backend.
+
+Where torch needs more than one hand-derived backward pass (second derivatives, torch.func, forward mode, gradients in
+batches) the equations of the reference backend run instead, differentiated by torch; a log line says so.
 
 Legend of all recurrences: T steps, B batch, I input, H hidden.
   x (T, B, I), h0 (B, H). u (H, H) acts as u @ h; in its place may come `angles`, those of a mesh. Exactly one is given.
@@ -16,8 +24,9 @@ Legend of all recurrences: T steps, B batch, I input, H hidden.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar
 
@@ -25,14 +34,16 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..tracing import full_precision, no_vmap, refuse_batches, refuse_transforms, untraced
+from ..tracing import batched_by_autograd, full_precision, transformed, untraced, wrapped
 from . import backends
-from .backends import Equations, Kernel
+from .backends import Choice, Equations, Kernel
 from .lengths import check as check_lengths
 
 Inputs = TypeVar("Inputs", bound=tuple)
 Options = TypeVar("Options")
+Results = tuple[Tensor, ...]
 _SCHEMA = {bool: "bool", int: "SymInt", str: "str", float: "float"}
+_LIBRARY = torch.library.Library("goru", "FRAGMENT")
 
 
 class Recurrence(Generic[Inputs, Options]):
@@ -58,25 +69,25 @@ class Recurrence(Generic[Inputs, Options]):
         self.options = _Flat(options)
         tensors = ", ".join(f"Tensor{'?' if NoneType in typing.get_args(h) else ''} {n}" for n, h in hints.items())
         grads = ", ".join(f"Tensor grad_{i}" for i in range(count))
-        switches = f"{self.options.schema}, bool {{}}, str backend"
-        outputs, gradients = ", ".join(["Tensor"] * (count + 1)), ", ".join(["Tensor"] * len(self.differentiable))
-        self.operator = torch.library.custom_op(
-            f"goru::{name}", self._flat_forward, mutates_args=(),
-            schema=f"({tensors}, {switches.format('save')}) -> ({outputs})",
-        )  # fmt: skip
-        self.backward_operator = torch.library.custom_op(
-            f"goru::{name}_backward", self._flat_backward, mutates_args=(),
-            schema=f"({grads}, Tensor output, Tensor saved, {tensors}, {switches.format('needs_x')}) -> ({gradients})",
-        )  # fmt: skip
-        self.operator.register_fake(self._fake_forward)
-        self.backward_operator.register_fake(self._fake_backward)
-        self.operator.register_autograd(self._gradient, setup_context=self._flat_context)
-        self.backward_operator.register_autograd(_no_second_gradient, setup_context=_remember_backend)
-        for operator in (self.operator, self.backward_operator):
-            operator.register_vmap(_no_vmap)
-            # Under autocast a recurrence stays in float32, as nn.GRU does on a CPU: rounding would add up.
-            for device in ("cpu", "cuda"):
-                operator.register_autocast(device, torch.float32)
+        given = f"{tensors}, {self.options.schema}"
+        outputs, gradients = ", ".join(["Tensor"] * count), ", ".join(["Tensor"] * len(self.differentiable))
+        self.operator = _define(name, f"({given}, str backend) -> ({outputs})", self._flat_run, self._fake_run)
+        self.saving_operator = _define(
+            f"{name}_saving", f"({given}, str backend) -> ({outputs}, Tensor)", self._flat_forward, self._fake_forward
+        )
+        self.backward_operator = _define(
+            f"{name}_backward",
+            f"({grads}, Tensor output, Tensor saved, {given}, bool needs_x, str backend) -> ({gradients})",
+            self._flat_backward,
+            self._fake_backward,
+        )
+        _LIBRARY.impl(name, self._autograd, "Autograd")
+        torch.library.register_vmap(f"goru::{name}", self._vmap, lib=_LIBRARY)
+        for operator, formula, context in (
+            (self.saving_operator, self._gradient, self._flat_context),
+            (self.backward_operator, self._second_gradient, self._second_context),
+        ):
+            torch.library.register_autograd(operator.name(), formula, setup_context=context, lib=_LIBRARY)
         # torch's dispatcher costs as much as many steps: a call that nothing traces bypasses it.
         self._plain = type(
             f"Plain_{name}",
@@ -84,42 +95,59 @@ class Recurrence(Generic[Inputs, Options]):
             {"forward": staticmethod(self._plain_forward), "backward": staticmethod(self._gradient)},
         ).apply
 
-    def __call__(self, inputs: Inputs, options: Options, backend: str) -> tuple[Tensor, ...]:
-        """The results, on the backend of this name."""
-        kernel = backends.kernel(backend, self.name)
+    def __call__(self, inputs: Inputs, options: Options, backend: Choice | str) -> Results:
+        """The results, on the backend of this name or choice."""
+        if transformed(*inputs):
+            return self._fall_back(inputs, options, "derivatives by torch.func or in forward mode")
+        choice = backends.as_choice(backend)
+        kernel = backends.kernel(choice.backend, self.name)
         if isinstance(kernel, Equations):
-            self._check_lengths(inputs)
-            with full_precision(inputs[0]):
-                return kernel.run(inputs, options)
-        refuse_transforms(backend, *inputs)
-        save = torch.is_grad_enabled() and any(
-            inputs[i] is not None and inputs[i].requires_grad for i in self.differentiable
-        )
+            return self._equations(inputs, options)
         if not untraced(*inputs):
-            return self.operator(*inputs, *self.options.flatten(options), save, backend)[: self.count]
-        if save:
-            return self._plain(*inputs, options, backend)[: self.count]
+            return _as_tuple(self.operator(*inputs, *self.options.flatten(options), choice.requested))
+        if self._needs_gradient(inputs):
+            return self._plain(*inputs, options, choice.backend)[: self.count]
         return self._forward(inputs, options, False, kernel)[: self.count]
 
-    def rotates(self, mesh: Any, backend: str) -> bool:
+    def rotates(self, mesh: Any, backend: Choice | str) -> bool:
         """Whether this backend prefers the angles of the mesh to its matrix."""
-        return backends.kernel(backend, self.name).rotates(mesh)
+        return backends.kernel(backends.as_choice(backend).backend, self.name).rotates(mesh)
 
-    def is_plain(self, backend: str) -> bool:
+    def is_plain(self, backend: Choice | str) -> bool:
         """Whether this backend runs it in plain torch operations, which torch itself can differentiate and trace."""
-        return isinstance(backends.kernel(backend, self.name), Equations)
+        return isinstance(backends.kernel(backends.as_choice(backend).backend, self.name), Equations)
 
-    def run(self, inputs: Inputs, options: Options, save: bool, backend: str) -> tuple[Tensor, ...]:
-        """The results and what was saved, by the operator."""
-        return self.operator(*inputs, *self.options.flatten(options), save, backend)
+    def run(self, inputs: Inputs, options: Options, save: bool, backend: str) -> Results:
+        """The results and what was saved, by the operators."""
+        flat = self.options.flatten(options)
+        if save:
+            return self.saving_operator(*inputs, *flat, backend)
+        return *_as_tuple(self.operator(*inputs, *flat, backend)), inputs[0].new_empty(0)
 
     # ------------------------------------------------------------------------------------------- implementations
 
+    def _needs_gradient(self, inputs: Inputs) -> bool:
+        given = (inputs[i] for i in self.differentiable)
+        return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in given)
+
     def _check_lengths(self, inputs: Inputs) -> None:
-        if self.lengths is not None:
+        if self.lengths is not None and not wrapped(inputs[self.lengths]):
             check_lengths(inputs[self.lengths], inputs[0].shape[0])
 
-    def _forward(self, inputs: Inputs, options: Options, save: bool, kernel: Kernel | Equations) -> tuple[Tensor, ...]:
+    def _equations(self, inputs: Inputs, options: Options) -> Results:
+        kernel = backends.kernel(backends.REFERENCE.name, self.name)
+        assert isinstance(kernel, Equations)
+        self._check_lengths(inputs)
+        with full_precision(inputs[0]):
+            return kernel.run(inputs, options)
+
+    def _fall_back(self, inputs: Inputs, options: Options, reason: str) -> Results:
+        """The results by the equations, where a hand-derived backward pass would not be enough."""
+        if not torch.compiler.is_compiling():
+            logging.getLogger("goru").info("%s: the reference backend runs instead, for %s", self.name, reason)
+        return self._equations(inputs, options)
+
+    def _forward(self, inputs: Inputs, options: Options, save: bool, kernel: Kernel | Equations) -> Results:
         assert isinstance(kernel, Kernel)
         self._check_lengths(inputs)
         return kernel.forward(inputs, options, save)
@@ -130,7 +158,7 @@ class Recurrence(Generic[Inputs, Options]):
         options: Options,
         output: Tensor,
         saved: Tensor,
-        grads: tuple[Tensor, ...],
+        grads: Results,
         needs_x: bool,
         backend: str,
     ) -> tuple[Tensor | None, ...]:
@@ -140,48 +168,86 @@ class Recurrence(Generic[Inputs, Options]):
 
     # ------------------------------------------------------------------------------------------- operators
 
-    def _unflatten(self, flat: tuple) -> tuple[Inputs, Options, bool, str]:
-        *rest, switch, backend = flat
-        return self.inputs(*rest[: self.tensors]), self.options.unflatten(rest[self.tensors :]), switch, backend
+    def unflatten(self, flat: Sequence[Any]) -> tuple[Inputs, Options]:
+        """Inputs and options from an operator's arguments, without those behind."""
+        return self.inputs(*flat[: self.tensors]), self.options.unflatten(flat[self.tensors :])
 
-    def _flat_forward(self, *flat: Any) -> tuple[Tensor, ...]:
-        inputs, options, save, backend = self._unflatten(flat)
-        return self._forward(inputs, options, save, backends.kernel(backend, self.name))
+    def _chosen(self, inputs: Inputs, requested: str) -> str:
+        """The backend of an operator that runs now."""
+        argument = None if requested == "auto" else requested
+        return backends.choose(argument, inputs[0].device, inputs[0].dtype, self.name).backend
 
-    def _fake_forward(self, *flat: Any) -> tuple[Tensor, ...]:
-        inputs, options, save, backend = self._unflatten(flat)
+    def _flat_run(self, *flat: Any) -> Tensor | Results:
+        *given, requested = flat
+        inputs, options = self.unflatten(given)
+        kernel = backends.kernel(self._chosen(inputs, requested), self.name)
+        if isinstance(kernel, Equations):
+            return _as_result(self._equations(inputs, options))
+        return _as_result(self._forward(inputs, options, False, kernel)[: self.count])
+
+    def _fake_run(self, *flat: Any) -> Tensor | Results:
+        inputs, options = self.unflatten(flat[:-1])
+        shapes = self.results(inputs, options)
+        return _as_result(tuple(inputs[0].new_empty(shape, dtype=dtype) for shape, dtype in shapes))
+
+    def _autograd(self, *flat: Any) -> Tensor | Results:
+        """The operator above autograd: where a gradient is needed another one runs, which saves."""
+        *given, requested = flat
+        inputs, options = self.unflatten(given)
+        if not self._needs_gradient(inputs):
+            with torch._C._AutoDispatchBelowAutograd():
+                return self.operator(*flat)
+        backend = self._chosen(inputs, requested)
+        if self.is_plain(backend):
+            return _as_result(self._equations(inputs, options))
+        return _as_result(self.saving_operator(*given, backend)[: self.count])
+
+    def _vmap(self, info: Any, in_dims: tuple[int | None, ...], *flat: Any) -> tuple[Any, Any]:
+        def element(i: int) -> list[Any]:
+            return [value if dim is None else value.select(dim, i) for value, dim in zip(flat, in_dims, strict=True)]
+
+        each = [_as_tuple(self.operator(*element(i))) for i in range(info.batch_size)]
+        return _as_result(tuple(map(torch.stack, zip(*each, strict=True)))), _as_result((0,) * self.count)
+
+    def _flat_forward(self, *flat: Any) -> Results:
+        *given, backend = flat
+        return self._forward(*self.unflatten(given), True, backends.kernel(backend, self.name))
+
+    def _fake_forward(self, *flat: Any) -> Results:
+        *given, backend = flat
+        inputs, options = self.unflatten(given)
         kernel = backends.kernel(backend, self.name)
         assert isinstance(kernel, Kernel)
         results = [inputs[0].new_empty(shape, dtype=dtype) for shape, dtype in self.results(inputs, options)]
-        return *results, results[-1].new_empty(kernel.saved(inputs, options) if save else (0,))
+        return *results, results[-1].new_empty(kernel.saved(inputs, options))
 
-    def _flat_backward(self, *flat: Any) -> tuple[Tensor, ...] | Tensor:
-        grads, output, saved = flat[: self.count], flat[self.count], flat[self.count + 1]
-        inputs, options, needs_x, backend = self._unflatten(flat[self.count + 2 :])
+    def _split_backward(self, flat: Sequence[Any]) -> tuple[Results, Tensor, Tensor, Inputs, Options, bool, str]:
+        grads, (output, saved, *given, needs_x, backend) = tuple(flat[: self.count]), flat[self.count :]
+        inputs, options = self.unflatten(given)
+        return grads, output, saved, inputs, options, needs_x, backend
+
+    def _flat_backward(self, *flat: Any) -> Tensor | Results:
+        grads, output, saved, inputs, options, needs_x, backend = self._split_backward(flat)
         gradients = self._backward(inputs, options, output, saved, grads, needs_x, backend)
-        return _one_or_all([inputs[0].new_empty(0) if g is None else g for g in gradients])
+        return _as_result(tuple(inputs[0].new_empty(0) if g is None else g for g in gradients))
 
-    def _fake_backward(self, *flat: Any) -> tuple[Tensor, ...] | Tensor:
-        inputs, _, needs_x, _ = self._unflatten(flat[self.count + 2 :])
+    def _fake_backward(self, *flat: Any) -> Tensor | Results:
+        *_, inputs, _, needs_x, _ = self._split_backward(flat)
         wanted = [inputs[i] if needs_x or i > 0 else None for i in self.differentiable]
-        return _one_or_all([inputs[0].new_empty(0) if t is None else t.new_empty(t.shape) for t in wanted])
+        return _as_result(tuple(inputs[0].new_empty(0) if t is None else t.new_empty(t.shape) for t in wanted))
 
     # ------------------------------------------------------------------------------------------- autograd
 
-    def _flat_context(self, ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-        tensors, options, save, backend = self._unflatten(inputs)
-        if not save:
-            raise RuntimeError(f"goru::{self.name} was differentiated, but called with save=False")
-        self._context(ctx, tensors, options, backend, output, plain=False)
+    def _flat_context(self, ctx: Any, inputs: tuple, output: Results) -> None:
+        *given, backend = inputs
+        self._context(ctx, *self.unflatten(given), backend, output, plain=False)
 
-    def _context(
-        self, ctx: Any, inputs: Inputs, options: Options, backend: str, outputs: tuple[Tensor, ...], plain: bool
-    ) -> None:
+    def _context(self, ctx: Any, inputs: Inputs, options: Options, backend: str, outputs: Results, plain: bool) -> None:
         ctx.options, ctx.backend, ctx.plain = options, backend, plain
         ctx.save_for_backward(*inputs, outputs[0], outputs[-1])
         ctx.set_materialize_grads(False)  # `saved` never has a gradient: zeros in its size would cost more than a step
 
-    def _plain_forward(self, ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+    def _plain_forward(self, ctx: Any, *arguments: Any) -> Results:
         *tensors, options, backend = arguments
         inputs = self.inputs(*tensors)
         outputs = self._forward(inputs, options, True, backends.kernel(backend, self.name))
@@ -196,19 +262,74 @@ class Recurrence(Generic[Inputs, Options]):
             output.new_zeros((), dtype=dtype).expand(shape) if grad is None else grad
             for grad, (shape, dtype) in zip(grads[: self.count], self.results(inputs, ctx.options), strict=True)
         )
-        refuse_batches(ctx.backend, *present)
         needs_x = ctx.needs_input_grad[0]
+        if transformed(*present) or batched_by_autograd(*present):
+            gradients = self._gradient_of_equations(inputs, ctx.options, present, "gradients in batches")
         # Past the dispatcher only for plain tensors, and where nothing will differentiate the gradient again.
-        if ctx.plain and not torch.is_grad_enabled() and untraced(*present):
+        elif ctx.plain and not torch.is_grad_enabled() and untraced(*present):
             gradients = self._backward(inputs, ctx.options, output, saved, present, needs_x, ctx.backend)
         else:
             flat = self.options.flatten(ctx.options)
-            gradients = self.backward_operator(*present, output, saved, *inputs, *flat, needs_x, ctx.backend)
-            gradients = (gradients,) if isinstance(gradients, Tensor) else gradients
+            gradients = _as_tuple(self.backward_operator(*present, output, saved, *inputs, *flat, needs_x, ctx.backend))
         by_input: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
         for i, gradient in zip(self.differentiable, gradients, strict=True):
             by_input[i] = gradient if inputs[i] is not None and (needs_x or i > 0) else None
         return tuple(by_input)
+
+    def _given(self, inputs: Inputs) -> list[int]:
+        """Which inputs are there and can have a gradient."""
+        return [i for i in self.differentiable if inputs[i] is not None]
+
+    def _with(self, inputs: Inputs, tensors: Sequence[Tensor]) -> Inputs:
+        """The inputs with others in the place of those that can have a gradient."""
+        new = list(inputs)
+        for i, tensor in zip(self._given(inputs), tensors, strict=True):
+            new[i] = tensor
+        return self.inputs(*new)
+
+    def _gradient_of_equations(
+        self, inputs: Inputs, options: Options, grads: Results, reason: str
+    ) -> tuple[Tensor | None, ...]:
+        """What the backward operator gives, but differentiable."""
+        given = self._given(inputs)
+        _, backward, *_ = torch.func.vjp(
+            lambda *tensors: self._fall_back(self._with(inputs, tensors), options, reason),
+            *(inputs[i] for i in given),
+        )
+        gradients = dict(zip(given, backward(grads), strict=True))
+        return tuple(gradients.get(i) for i in self.differentiable)
+
+    def _second_context(self, ctx: Any, inputs: tuple, output: Any) -> None:
+        grads, _, _, given, ctx.options, ctx.needs_x, _ = self._split_backward(inputs)
+        ctx.save_for_backward(*grads, *given)
+        ctx.set_materialize_grads(False)
+
+    def _second_gradient(self, ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The backward pass of the backward operator: of its equations, as functions of `grads` and the inputs."""
+        saved = ctx.saved_tensors
+        grads, inputs = tuple(saved[: self.count]), self.inputs(*saved[self.count :])
+        given = self._given(inputs)
+        # The gradients that were differentiated, by their place among all.
+        places = [
+            k
+            for k, i in enumerate(self.differentiable)
+            if arriving[k] is not None and i in given and (ctx.needs_x or i > 0)
+        ]
+        second: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        if not places:
+            return tuple(second)
+
+        def first(grads: Results, *tensors: Tensor) -> Results:
+            reason = "second derivatives"
+            gradients = self._gradient_of_equations(self._with(inputs, tensors), ctx.options, grads, reason)
+            return tuple(typing.cast(Tensor, gradients[k]) for k in places)
+
+        _, backward, *_ = torch.func.vjp(first, grads, *(inputs[i] for i in given))
+        of_grads, *of_inputs = backward(tuple(arriving[k] for k in places))
+        second[: self.count] = of_grads
+        for i, gradient in zip(given, of_inputs, strict=True):
+            second[self.count + 2 + i] = gradient  # `output` and `saved` are functions of the inputs
+        return tuple(second)
 
 
 STALE: Any = object()  # what a runner of single steps returns when the cell has changed since it was made
@@ -288,28 +409,42 @@ class _Flat:
             flat += [value] if part is None else part.flatten(value)
         return flat
 
-    def unflatten(self, flat: list[Any]) -> Any:
+    def unflatten(self, flat: Sequence[Any]) -> Any:
         return self._take(iter(flat))
 
     def _take(self, flat: Any) -> Any:
         return self.kind(*(next(flat) if part is None else part._take(flat) for _, part in self.parts))
 
 
-def _one_or_all(tensors: list[Tensor]) -> tuple[Tensor, ...] | Tensor:
-    """What an operator returns: its schema has no tuple of one."""
-    return tensors[0] if len(tensors) == 1 else tuple(tensors)
+def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """An operator of this library, on every device."""
+    _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"goru::{name}", fake, lib=_LIBRARY)
+    operator = getattr(torch.ops.goru, name).default
+    for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+        _LIBRARY.impl(name, _in_full_precision(operator, device, getattr(torch._C.DispatchKey, key)), key)
+    return operator
 
 
-def _no_second_gradient(ctx: Any, *grads: Tensor):
-    raise RuntimeError(
-        f"the {ctx.backend!r} backend differentiates once; for second derivatives build the layer with "
-        "backend='reference' or use goru.use_backend('reference')"
-    )
+def _in_full_precision(operator: Any, device: str, key: Any) -> Callable[..., Any]:
+    """The operator under autocast: a recurrence stays in float32, since rounding would add up over the steps."""
+
+    def wide(value: Any) -> Any:
+        half = isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+        return value.float() if half and value.device.type == device else value
+
+    def run(*flat: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            return operator(*map(wide, flat))
+
+    return run
 
 
-def _remember_backend(ctx: Any, inputs: tuple, output: Any) -> None:
-    ctx.backend = inputs[-1]
+def _as_tuple(result: Tensor | Results) -> Results:
+    return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
-def _no_vmap(info: Any, in_dims: tuple, *args: Any):
-    raise no_vmap(args[-1])
+def _as_result(values: tuple[Any, ...]) -> Any:
+    """What an operator returns: a single result without its tuple."""
+    return values[0] if len(values) == 1 else values

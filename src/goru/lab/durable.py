@@ -69,8 +69,11 @@ def _escaped(name: str) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder with its parents; OSError when it is there, but as a link or another file."""
+    """Create a folder with its parents, durably; OSError when it is there, but as a link or another file."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
     if stat.S_ISLNK(os.lstat(folder).st_mode):
         raise NotADirectoryError(f"{folder} is a link: name the folder that it points to")
 

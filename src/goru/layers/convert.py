@@ -43,11 +43,12 @@ class Conversion:
 
 @torch.inference_mode(False)  # U is fitted by its gradient
 @torch.no_grad()
-def from_gru(gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
+def from_gru(gru: nn.GRU, *, mesh: str | None = None, capacity: int | None = None, **options: Any) -> GORU:
     """A GORU with the gates, sizes, device and dtype of `gru`; `layer.conversion` tells what was lost, a
     `Conversion` per layer and direction.
 
-    With `mesh="tunable", capacity=hidden_size` U is exactly the rotation nearest to W_hn; any other mesh is fitted.
+    U is exactly the rotation nearest to W_hn, by a tunable mesh of full capacity; a `mesh` or `capacity` that is given
+    is fitted to it instead, and `Conversion.residual` says how well.
     `options` are further keywords of GORU (init, backend).
     """
     if not isinstance(gru, nn.GRU):
@@ -55,6 +56,8 @@ def from_gru(gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **o
     if not (options.get("reset_gate", True) and options.get("update_gate", True)):
         raise ValueError("from_gru copies both gates of a GRU: reset_gate and update_gate cannot be off")
     H = gru.hidden_size
+    if mesh is None:
+        mesh, capacity = "tunable", H if capacity is None else capacity
     weight: Tensor = gru.all_weights[0][0]
     layer = GORU(
         gru.input_size, H, gru.num_layers, gru.bias, gru.batch_first, gru.dropout, gru.bidirectional,

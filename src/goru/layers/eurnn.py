@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels.backends import Choice
 from ..kernels.eurnn import EURNN as RECURRENCE
 from ..kernels.eurnn import EurnnInputs, EurnnOptions
 from ..rotations import Mesh
@@ -59,7 +60,7 @@ class EURNNUnit:
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         matrix: Callable[[], Tensor],
     ) -> tuple[Tensor, State]:
         if self.mesh.complex and x.dtype in (torch.bfloat16, torch.float16):
@@ -93,7 +94,8 @@ class EURNN(OrthogonalLayer):
     (torch.Size([50, 32, 64]), torch.complex64)
 
     Arguments as in nn.GRU, and by keyword only:
-        complex: True for a unitary U and a complex state: `output` is its real part, `h_n` and `hx` are complex.
+        complex: True for a unitary U and a complex state: `output` is its real part, `h_n` and `hx` are complex. A head
+            on the last state reads `h_n[-1].real`: the real part alone could not be given back as `hx`.
         mesh: how the rotations are laid out, "tunable" or "fft".
         capacity: number of layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every U.
         backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
@@ -135,6 +137,19 @@ class EURNN(OrthogonalLayer):
         )
         self.complex = complex
 
+    def _cell(self, input_size: int) -> EURNNCell:
+        mesh: Mesh = self.unit.mesh
+        return EURNNCell(
+            input_size,
+            self.hidden_size,
+            self.bias,
+            complex=mesh.complex,
+            mesh=mesh.kind,
+            capacity=mesh.capacity,
+            backend=self.backend,
+            device="meta",
+        )
+
 
 class EURNNCell(OrthogonalCell):
     """One step of an EURNN: from an input (B, I) and a state (B, H) to the next state, complex if the cell is.
@@ -157,7 +172,7 @@ class EURNNCell(OrthogonalCell):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_sizes(input_size, hidden_size, bias)
+        check_sizes(input_size, hidden_size, bias, least=0)
         unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self.complex = complex

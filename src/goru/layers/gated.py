@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels import gated
+from ..kernels.backends import Choice
 from ..kernels.gated import GatedOptions, GruInputs, LstmInputs
 from ..kernels.recurrence import Recurrence, Stepper
 from .recurrent import (
@@ -69,7 +70,7 @@ class GatedUnit:
         return GruInputs(x, state[0], *weights, lengths)
 
     def run(
-        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: str
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: Choice
     ) -> tuple[Tensor, State]:
         inputs = self.inputs(x, state, parameters, lengths)
         output, *last = self.kernel(inputs, GatedOptions(reverse, self.checkpoint), backend)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels.backends import Choice
 from ..kernels.goru import GORU as RECURRENCE
 from ..kernels.goru import GoruInputs, GoruOptions
 from ..kernels.recurrence import Stepper
@@ -100,7 +101,7 @@ class GORUUnit:
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         matrix: Callable[[], Tensor],
     ) -> tuple[Tensor, State]:
         u = None if RECURRENCE.rotates(self.mesh, backend) else matrix()
@@ -236,11 +237,35 @@ class GORU(OrthogonalLayer):
         alike = len(set(self._starts_with)) == 1
         return f"{text}, memory={self._starts_with[0] if alike else self._starts_with}"
 
+    def _cell(self, input_size: int) -> GORUCell:
+        unit: GORUUnit = self.unit
+        return GORUCell(
+            input_size,
+            self.hidden_size,
+            self.bias,
+            mesh=unit.mesh.kind,
+            capacity=unit.mesh.capacity,
+            reset_gate=unit.reset_gate,
+            update_gate=unit.update_gate,
+            init=unit.init,
+            backend=self.backend,
+            device="meta",
+        )
+
+    def cell(self, layer: int = 0, reverse: bool = False) -> GORUCell:
+        cell = super().cell(layer, reverse)
+        if self._starts_with is not None:
+            cell._starts_with = self._starts_with[layer]
+            cell.register_buffer("memory", self.get_buffer(f"memory_l{layer}"))
+        return cell
+
+    cell.__doc__ = OrthogonalLayer.cell.__doc__
+
     @classmethod
-    def from_gru(cls, gru: nn.GRU, *, mesh: str = "fft", capacity: int | None = None, **options: Any) -> GORU:
+    def from_gru(cls, gru: nn.GRU, *, mesh: str | None = None, capacity: int | None = None, **options: Any) -> GORU:
         """A GORU that starts from a trained nn.GRU: its gates are copied, U is the rotation nearest to its W_hn.
 
-        With `mesh="tunable", capacity=hidden_size` U is that rotation exactly, any other mesh is fitted to it.
+        By default U is that rotation exactly, by `mesh="tunable", capacity=hidden_size`; another mesh is fitted to it.
         `layer.conversion` has, per layer and direction, the residual of U and the biases that have no place.
         """
         from .convert import from_gru  # convert builds on this module
@@ -272,7 +297,7 @@ class GORUCell(OrthogonalCell):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_sizes(input_size, hidden_size, bias)
+        check_sizes(input_size, hidden_size, bias, least=0)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
         steps = _memories(memory, 1, bias)
         self._starts_with = None if steps is None else steps[0]

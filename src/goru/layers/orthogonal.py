@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..kernels.backends import Choice
 from ..kernels.mesh import MESH_MATRIX, build_matrix
 from ..rotations import Mesh, orthogonality_error
-from ..tracing import refuse_transforms, untraced
+from ..tracing import transformed, untraced
 from .recurrent import Parameters, RecurrentCell, RecurrentLayer, State
 
 
@@ -27,7 +28,7 @@ class OrthogonalUnit(Protocol):
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         matrix: Callable[[], Tensor],
     ) -> tuple[Tensor, State]:
         """As the run of any unit; `matrix()` gives U, built once for the pass or cached from an earlier one."""
@@ -43,20 +44,19 @@ class MatrixCache:
     def __init__(self) -> None:
         self.cached: dict[str, tuple[Tensor, str, Tensor]] = {}
 
-    def matrix(self, key: str, angles: Tensor, mesh: Mesh, backend: str) -> Tensor:
+    def matrix(self, key: str, angles: Tensor, mesh: Mesh, backend: Choice) -> Tensor:
         needs_gradient = torch.is_grad_enabled() and angles.requires_grad
-        if MESH_MATRIX.is_plain(backend) or needs_gradient or not untraced(angles):
+        if MESH_MATRIX.is_plain(backend) or needs_gradient or not untraced(angles) or transformed(angles):
             return build_matrix(angles, mesh, backend)
-        refuse_transforms(backend, angles)  # a cached U would hide that derivatives are needed
         cached = self.cached.get(key)
         if cached is not None:
             before, by, u = cached
-            if by == backend and before.dtype == angles.dtype and torch.equal(before, angles):
+            if by == backend.backend and before.dtype == angles.dtype and torch.equal(before, angles):
                 return u
         # An inference tensor could not be saved for a backward pass that comes later, with frozen angles.
         with torch.inference_mode(False), torch.no_grad():
             u = build_matrix(angles, mesh, backend)
-            self.cached[key] = (angles.detach().clone(), backend, u)
+            self.cached[key] = (angles.detach().clone(), backend.backend, u)
         return u
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,12 +78,32 @@ class OrthogonalLayer(RecurrentLayer):
 
         return self.unit.run(x, state, parameters, lengths, reverse, backend, matrix)
 
-    def orthogonal_matrix(self, layer: int = 0, reverse: bool = False) -> Tensor:
-        """The H x H matrix U of one layer and direction; it acts as U @ h. Differentiable."""
+    def _check_place(self, layer: int, reverse: bool) -> None:
         if not 0 <= layer < self.num_layers:
             raise IndexError(f"layer must be from 0 to {self.num_layers - 1}, got {layer}")
         if reverse and not self.bidirectional:
             raise IndexError("reverse=True asks for the backward direction, but the layer is not bidirectional")
+
+    def _cell(self, input_size: int) -> OrthogonalCell:
+        """A cell of this unit, without memory for its parameters."""
+        raise NotImplementedError
+
+    def cell(self, layer: int = 0, reverse: bool = False) -> Any:
+        """The cell that takes single steps of one layer and direction. It shares the layer's parameters: a change of
+        one is a change of the other."""
+        self._check_place(layer, reverse)
+        cell = self._cell(self.input_size if layer == 0 else self.hidden_size * self.num_directions)
+        for name, parameter in self._parameters_of(layer, reverse).items():
+            if not isinstance(parameter, nn.Parameter):
+                raise TypeError(
+                    f"a cell shares parameters, but {name} of this layer is computed: remove its parametrization first"
+                )
+            cell.register_parameter(name, parameter)
+        return cell.train(self.training)
+
+    def orthogonal_matrix(self, layer: int = 0, reverse: bool = False) -> Tensor:
+        """The H x H matrix U of one layer and direction; it acts as U @ h. Differentiable."""
+        self._check_place(layer, reverse)
         angles = self._parameters_of(layer, reverse)["angles"]
         return build_matrix(angles, self.unit.mesh, self._backend(angles))
 

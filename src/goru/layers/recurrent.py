@@ -11,13 +11,14 @@ import numbers
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from ..kernels import backends
+from ..kernels.backends import Choice
 from ..kernels.recurrence import Stepper
 from ..tracing import autocast_enabled
 
@@ -50,7 +51,7 @@ class Unit(Protocol):
         ...
 
     def run(
-        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: str
+        self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, reverse: bool, backend: Choice
     ) -> tuple[Tensor, State]:
         """output (T, B, H) and the last state, from x (T, B, I) and the initial state, each part (B, H)."""
         ...
@@ -60,15 +61,15 @@ class Unit(Protocol):
         ...
 
 
-def check_sizes(input_size: Any, hidden_size: Any, bias: Any) -> None:
-    """The checks that layers and cells share, as nn.GRU makes them."""
+def check_sizes(input_size: Any, hidden_size: Any, bias: Any, least: int = 1) -> None:
+    """The checks that layers and cells share, as nn.GRU makes them; nn.GRUCell allows sizes of 0."""
     if not isinstance(bias, bool):
         raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
     for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
         if not isinstance(size, int):
             raise TypeError(f"{name} should be of type int, got: {type(size).__name__}")
-        if size <= 0:
-            raise ValueError(f"{name} must be greater than zero, got {size}")
+        if size < least:
+            raise ValueError(f"{name} must be {'greater than' if least else 'at least'} zero, got {size}")
 
 
 def check_checkpoint(checkpoint: Any) -> None:
@@ -188,15 +189,16 @@ class RecurrentLayer(nn.Module):
             parts.append(f"backend={self.backend!r}")
         return ", ".join(parts)
 
-    def _backend(self, weight: Tensor) -> str:
-        return backends.choose(
-            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
-        ).backend
+    def _backend(self, weight: Tensor) -> Choice:
+        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
 
     def implementation(self) -> tuple[str, str]:
         """The backend that would run now, and what its code is made for: the last bits of results depend on both."""
         weight = next(self.parameters())
-        chosen = self._backend(weight)
+        chosen = self._backend(weight).backend
         return chosen, backends.BACKENDS[chosen].level(weight.device)
 
     def forward(
@@ -290,7 +292,7 @@ class RecurrentLayer(nn.Module):
         parameters: Parameters,
         lengths: Tensor | None,
         reverse: bool,
-        backend: str,
+        backend: Choice,
         suffix: str,
     ) -> tuple[Tensor, State]:
         """One layer in one direction, whose parameters have this suffix."""
@@ -298,9 +300,11 @@ class RecurrentLayer(nn.Module):
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
         if x.dtype != weight.dtype and not autocast_enabled(x):
+            # nn.GRU's words; a model of integers is no way out.
+            instead = f", or convert model: model.to({x.dtype})" if x.is_floating_point() else ""
             raise ValueError(
-                f"{self.unit.name} input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
-                f"Convert input: input.to({weight.dtype}), or convert model: model.to({x.dtype})"
+                f"{self.unit.name}: RNN input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"Convert input: input.to({weight.dtype}){instead}"
             )
         if x.shape[-1] != self.input_size:
             raise RuntimeError(
@@ -392,16 +396,19 @@ class RecurrentCell(nn.Module):
             parts.append(particular)
         return ", ".join(parts)
 
-    def _backend(self, weight: Tensor) -> str:
-        return backends.choose(
-            self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size
-        ).backend
+    def _backend(self, weight: Tensor) -> Choice:
+        argument = self.backend if self.hidden_size else backends.REFERENCE.name  # no kernel takes 0 units
+        return backends.choose(argument, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
         if (
             hx is not None
             and self._stepper is not None
+            and self.hidden_size
             and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
             and (new := self._stepper.step(self, input, hx)) is not None
         ):
@@ -438,19 +445,26 @@ class RecurrentCell(nn.Module):
         _, last = self._run_unit(x, state, parameters, self._backend(weight))
         return from_state(last if batched else tuple(part.squeeze(0) for part in last))
 
-    def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: str) -> tuple[Tensor, State]:
+    def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: Choice) -> tuple[Tensor, State]:
         return self.unit.run(x, state, parameters, None, False, backend)
 
     def _check_state(self, state: State, dtypes: tuple[torch.dtype, ...], batch: int, autocast: bool) -> None:
         for h, dtype in zip(state, dtypes, strict=True):
             if h.shape[1] != self.hidden_size:
                 raise RuntimeError(
-                    f"hidden has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}"
+                    f"hidden0 has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}"
                 )
             if h.shape[0] != batch:
-                raise RuntimeError(f"Input batch size {batch} doesn't match hidden batch size {h.shape[0]}")
+                raise RuntimeError(f"Input batch size {batch} doesn't match hidden0 batch size {h.shape[0]}")
             if h.dtype != dtype and not autocast:
                 raise RuntimeError(f"{type(self).__name__}: hx must have dtype {dtype}, got {h.dtype}")
+
+
+def refuse_script(module: nn.Module) -> NoReturn:
+    """torch.jit.script calls this by way of `__prepare_scriptable__`."""
+    raise RuntimeError(
+        f"torch.jit.script cannot compile {type(module).__name__}: use torch.jit.trace, torch.compile or torch.export"
+    )
 
 
 def as_state(hx: Any, unit: Unit) -> State | None:

@@ -96,6 +96,8 @@ def backward(
             da = g if turn is None else g + turn[i] * (phase[i].conj() * g).imag
             if active is not None:
                 da = da * active[i]
+            if valid is not None:
+                da = da.masked_fill(~valid[chunk.start + i], 0)
             D[i] = da
             back = da @ u.conj() if rotations is None else rotations.apply_inverse(da.T).T  # type: ignore[union-attr]
             g = back if valid is None else torch.where(valid[chunk.start + i], back, g)

@@ -56,7 +56,8 @@ def eurnn(inputs: EurnnInputs, options: EurnnOptions) -> tuple[Tensor, Tensor]:
     h = h0
     outputs = []
     for t in walk(x.shape[0], options.reverse):
-        rotated = mesh.apply(angles, h.T).T if angles is not None else h @ u.T  # type: ignore[union-attr]
+        seen = h if valid is None else torch.where(valid[t], h, torch.zeros_like(h))  # no NaN of a row that has ended
+        rotated = mesh.apply(angles, seen.T).T if angles is not None else seen @ u.T  # type: ignore[union-attr]
         new = rotated + arrivals[t]
         if bias is not None:
             new = modrelu(new, bias)

@@ -138,7 +138,8 @@ def _walk(
     nothing = torch.zeros_like(states[0])
     steps: list[tuple[Tensor, ...]] = []
     for t in walk(T, options.reverse):
-        signals = step(arrivals[t], *states)
+        seen = states if valid is None else tuple(torch.where(valid[t], s, nothing) for s in states)
+        signals = step(arrivals[t], *seen)  # without the NaN of a row that has ended
         new = signals[: len(states)]
         if valid is None:
             states = new

@@ -141,6 +141,8 @@ def backward(
                 g = products[i] @ recurrent
             else:
                 g.mul_(keeps[i]).addmm_(products[i], recurrent)
+        if valid is not None:
+            D.masked_fill_(~valid[chunk], 0)  # 0 times a g that is NaN, of a row that met one
         flat, flat_x = D.view(n * B, width), steps.reshape(n * B, x.shape[2])
         drecurrent.addmm_(flat[:, : (gates + 1) * H].T, before.view(n * B, H))
         dweight_ih.addmm_(flat[:, H:].T, flat_x)

@@ -72,16 +72,17 @@ def trace(inputs: GoruInputs, options: GoruOptions) -> Trace:
     steps: list[tuple[Tensor, ...]] = []
     for t in walk(x.shape[0], options.reverse):
         x_t = from_x[t]
+        seen = h if valid is None else torch.where(valid[t], h, off)  # without the NaN of a row that has ended
         reset, update = on, off
         if options.reset_gate:
-            reset = torch.sigmoid(x_t[:, :H] + h @ weight_hh[:H].T + _bias(bias, 0, H))  # type: ignore[index]
+            reset = torch.sigmoid(x_t[:, :H] + seen @ weight_hh[:H].T + _bias(bias, 0, H))  # type: ignore[index]
         if options.update_gate:
             k = H * options.reset_gate
-            update = torch.sigmoid(x_t[:, k : k + H] + h @ weight_hh[k:].T + _bias(bias, k, H))  # type: ignore[index]
-        candidate = x_t[:, -H:] + reset * (h @ u.T)
+            update = torch.sigmoid(x_t[:, k : k + H] + seen @ weight_hh[k:].T + _bias(bias, k, H))  # type: ignore[index]
+        candidate = x_t[:, -H:] + reset * (seen @ u.T)
         if bias is not None:
             candidate = modrelu(candidate, bias[-H:])
-        new = update * h + (1 - update) * candidate
+        new = update * seen + (1 - update) * candidate
         if valid is None:
             h = new
             steps.append((h, reset, update, candidate))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...rotations import Mesh
-from ..backends import MANUAL, REFERENCE, Equations, Kernel
+from ..backends import MANUAL, REFERENCE, Choice, Equations, Kernel
 from ..native import NATIVE
 from ..recurrence import Recurrence
 from . import manual, native
@@ -44,7 +44,7 @@ MANUAL.kernels["mesh_matrix"] = _kernel(manual.matrix, manual.matrix_backward)
 NATIVE.kernels["mesh_matrix"] = _kernel(native.matrix, native.matrix_backward)
 
 
-def build_matrix(angles: Tensor, mesh: Mesh, backend: str) -> Tensor:
+def build_matrix(angles: Tensor, mesh: Mesh, backend: Choice | str) -> Tensor:
     """U in the dtype of the angles. Half precision is built in float32 and rounded once, not layer by layer."""
     half = angles.dtype in (torch.bfloat16, torch.float16)
     (u,) = MESH_MATRIX(MeshInputs(angles.float() if half else angles), mesh, backend)

@@ -78,8 +78,8 @@ def draw(canvas: Any, group: Group) -> None:
     image = axes.imshow(logs, aspect="auto", cmap="viridis_r", vmin=math.log10(FLOOR), vmax=0.0)
     for y, row in enumerate(values):
         for x, value in enumerate(row):
-            dark = logs[y][x] < -0.6
-            axes.text(x, y, f"{100 * value:.1f}", ha="center", va="center", color="black" if not dark else "white")
+            dark = logs[y][x] > -1.2
+            axes.text(x, y, f"{100 * value:.1f}", ha="center", va="center", color="white" if dark else "black")
     axes.set_xticks(range(len(TASKS) + 1), [*TASKS, "score"])
     axes.set_yticks(range(len(names)), [title(name) for name in names])
     bar = canvas.colorbar(image, ax=axes, pad=0.02)

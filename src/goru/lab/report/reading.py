@@ -70,15 +70,14 @@ def _in_order(group: Group) -> Group:
 
 def read(path: Path) -> Record | None:
     """The run in a directory; None when it has not begun, LabError when its files are malformed."""
+    result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
+    since = "run" if result is None else manifest.verify(path)
     config = runs.read_config(path)
     metrics = runs.read_metrics(path)
     if config is None or not metrics:
         return None
     _check_metrics(path / "metrics.jsonl", metrics)
-    result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
-    since: manifest.Since = "run"
     if result is not None:
-        since = manifest.verify(path)
         _check_result(path / "result.json", result)
     figure = runs.read_json(path / "figure.json")
     if figure is not None:

@@ -95,7 +95,7 @@ def _is_better(directory: Path, record: Record) -> bool:
 
 def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> None:
     directory = record.config.directory(out)
-    directory.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(directory)
     figure = _thin_figure(record.figure or {}, with_spectrum)
     message = record.message.replace(f"{source}/", "").replace(f"{source.resolve()}/", "")
     files = {

@@ -1,4 +1,4 @@
-"""One training over several processes: `torchrun --nproc-per-node N -m goru.lab run ...`.
+"""One training over several processes: `goru run --processes N`, or `torchrun ... -m goru.lab run` on several machines.
 
 Every process makes the same batch (a function of the seed and the step) and learns from its own rows of it; the
 gradients are averaged by DistributedDataParallel, weighted so that they are those of the whole batch. The first

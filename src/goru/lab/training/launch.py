@@ -11,7 +11,7 @@ import socket
 import sys
 import uuid
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
