@@ -174,6 +174,25 @@ def streaming(rounds: int) -> Rows:
     return [{"cell": name, "us": ms * 1e3} for name, ms in times.items()]
 
 
+def checkpoints(rounds: int) -> Rows:
+    """Training with and without checkpoint=256, T 10000, B 4, I 10, H 128; MB beyond inputs and outputs at T 100000."""
+    shape = Shape("checkpoints", 10_000, 4, 10, 128)
+    x, rows = inputs(shape), []
+    for name in ("GORU", "GRU", "LSTM"):
+        kind = getattr(goru, name)
+        steps = {
+            "without": training_step(kind(shape.I, shape.H), x, shape.H),
+            "with": training_step(kind(shape.I, shape.H, checkpoint=256), x, shape.H),
+        }
+        times = interleaved(steps, max(3, rounds // 3))
+        row: dict[str, Any] = {"layer": name, **times, "with / without": times["with"] / times["without"]}
+        for label, interval in (("without", 0), ("with", 256)):
+            if (peak := memory.measure_long(name, interval, torch.get_num_threads())) is not None:
+                row[f"{label}, MB"] = peak
+        rows.append(row)
+    return rows
+
+
 def memory_peaks(threads: int) -> Rows:
     """Training at each shape in a fresh process: MB above the level after two warm-up steps."""
     rows = []
@@ -195,7 +214,7 @@ def memory_peaks(threads: int) -> Rows:
 
 SECTIONS: dict[str, Callable[[int], Rows]] = {
     "training": training, "forward": forward, "eurnn": eurnn, "ragged": ragged, "scaling": scaling, "mesh": mesh,
-    "streaming": streaming,
+    "streaming": streaming, "checkpoints": checkpoints,
 }  # fmt: skip
 
 

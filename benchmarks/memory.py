@@ -22,6 +22,15 @@ def measure(name: str, shape_name: str, threads: int) -> dict[str, float] | None
     return json.loads(result.stdout)
 
 
+def measure_long(kind: str, checkpoint: int, threads: int) -> float | None:
+    """MB above inputs, outputs and their gradient in training over 100,000 steps (B 4, I 10, H 128); None off Linux."""
+    if not Path("/proc/self/clear_refs").exists():
+        return None
+    command = [sys.executable, "-m", "benchmarks.memory", "long", kind, str(checkpoint), str(threads)]
+    root = Path(__file__).resolve().parent.parent
+    return json.loads(subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout)
+
+
 def _status(field: str) -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
@@ -57,5 +66,24 @@ def _main(name: str, shape_name: str, threads: int) -> None:
     print(json.dumps({"above_warm_level_mb": peak - level, "above_start_mb": peak - start}))
 
 
+def _main_long(kind: str, checkpoint: int, threads: int) -> None:
+    import torch
+
+    import goru
+
+    torch.set_num_threads(threads)
+    module = getattr(goru, kind)(10, 128, checkpoint=checkpoint or None)
+    x, grad = torch.randn(100_000, 4, 10), torch.randn(100_000, 4, 128)
+    module(x[:64])[0].sum().backward()
+    level = _settled()
+    Path("/proc/self/clear_refs").write_text("5")
+    output, _ = module(x)
+    output.backward(grad)
+    print(json.dumps(_status("VmHWM") - level - output.numel() * output.itemsize / 2**20))
+
+
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    if sys.argv[1] == "long":
+        _main_long(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        _main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

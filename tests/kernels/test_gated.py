@@ -135,9 +135,10 @@ def test_operators_are_registered_as_torch_wants_them(cell: str, backend: str) -
     recurrence, inputs, _ = RECURRENCES[cell]
     for problem in (Problem(cell), Problem(cell, bias=False, ragged=True, reverse=True)):
         arguments, lengths = problem.draw()
-        flat = (*inputs(*arguments, lengths), problem.reverse, None, backend)
-        for operator in (recurrence.operator, recurrence.saving_operator):
-            torch.library.opcheck(operator, flat)
+        for checkpoint in (None, 2):
+            flat = (*inputs(*arguments, lengths), problem.reverse, checkpoint, backend)
+            for operator in (recurrence.operator, recurrence.saving_operator):
+                torch.library.opcheck(operator, flat)
 
 
 @pytest.mark.parametrize("cell", RECURRENCES)

@@ -15,7 +15,8 @@ inline int64_t rows_between(const Shape& s, int64_t first, int64_t last) {
   return n;
 }
 
-// x of a row at time t into its panels; with `kOnes` a column of ones comes behind it, which sums up biases.
+// x of a row at time t into its panels; with `kOnes` a column of ones follows it, whose product is the gradient of the
+// biases.
 template <class T, bool kOnes>
 inline void copy_input(const Shape& s, const T* x, int64_t t, int64_t sorted, T* to, int64_t panel) {
   const T* from = x + t * s.x_step + row_at(s, sorted) * s.x_row;

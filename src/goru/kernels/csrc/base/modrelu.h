@@ -9,7 +9,7 @@ template <class T>
 inline Vec<T> modrelu(Vec<T> a, Vec<T> b) {
   const Vec<T> size = magnitude<T>(a);
   const Vec<T> m = size + b;
-  // !(m <= 0) keeps NaN; so does !(size < tiny)
+  // !(m <= 0) is true for NaN; so is !(size < tiny)
   const IVec<T> active = ~(m <= T(0)) & ~(size < Simd<T>::kTiny);
   return keep<T>(active, (Vec<T>)(bits<T>(m) | (bits<T>(a) & Simd<T>::kSign)));
 }

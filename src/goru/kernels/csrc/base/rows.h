@@ -6,8 +6,8 @@
 
 namespace {
 
-// Which rows a thread works on: blocks of kRows rows of the (sorted) batch. Ragged batches are dealt out in turn,
-// since the first blocks are the longest.
+// Which rows a thread works on: blocks of kRows rows of the (sorted) batch. The blocks of a ragged batch go to the
+// threads in turn, since the first blocks are the longest.
 struct Blocks {
   int64_t first, stride, count;
   Blocks(const Shape& s, int index, int threads) {

@@ -2,9 +2,9 @@
 // class of the same name in kernels/native/structures.py or in the native.py of its cell, and Python compares the sizes
 // when it loads the library (GORU_STRUCTURE in levels.h).
 //
-// Legend: T steps, B batch, I input, H hidden. Steps are counted in the order in which they are taken: step s is time
-// t = s, or T - 1 - s in the reverse direction. `order` lists the rows by falling length and `active` says for each
-// time t how many of them have that step; both are null when all rows are complete.
+// Legend: T steps, B batch, I input, H hidden. Steps are counted in the order in which they are taken: step s is time t
+// = s, or T - 1 - s in the reverse direction. `order` lists the rows from the longest to the shortest and `active` is,
+// for each time t how many of them have that step; both are null when all rows are complete.
 #pragma once
 
 #include <stdint.h>

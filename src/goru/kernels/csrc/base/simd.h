@@ -1,8 +1,8 @@
 // Vectors by the compiler's vector extensions, so that one source serves every instruction set.
 //
-// This header and those that include it are compiled once per level (see levels.h). Everything sits in an unnamed
+// This header and those that include it are compiled once per level (see levels.h). Everything is in an unnamed
 // namespace and no template of the standard library is used: an inline function compiled for AVX-512 must never be
-// the copy that the linker keeps for a processor without it.
+// the copy that the linker picks for a processor without it.
 #pragma once
 
 #include <stdint.h>
@@ -12,7 +12,8 @@
 #include <xmmintrin.h>
 #endif
 
-// Before loops of constant length over registers: unrolled they stay there, otherwise they go through memory.
+// Before loops of constant length over registers: unrolled, the values stay in registers; not unrolled, they go through
+// memory.
 #define GORU_UNROLL _Pragma("GCC unroll 32")
 
 namespace {
@@ -90,7 +91,7 @@ inline void store(T* p, Vec<T> v) {
   memcpy(p, &v, sizeof v);
 }
 
-// Asks for `bytes` at `offset` elements from p, to be read or written soon; the address need not be valid.
+// Prefetches `bytes` at `offset` elements from p, which will be read or written soon; the address need not be valid.
 template <bool kWrite, class T>
 inline void prefetch(const T* p, int64_t offset, int64_t bytes) {
   const uintptr_t at = (uintptr_t)p + offset * sizeof(T);
@@ -136,7 +137,7 @@ inline Vec<T> with_sign(Vec<T> size, Vec<T> sign) {
   return (Vec<T>)((bits<T>(size) & ~Simd<T>::kSign) | (bits<T>(sign) & Simd<T>::kSign));
 }
 
-// Lanes where `mask` is all ones keep v, the others become 0 (whatever v is there, NaN as well).
+// v in lanes where `mask` is all ones, 0 in the others (whatever v is there, NaN as well).
 template <class T>
 inline Vec<T> keep(IVec<T> mask, Vec<T> v) {
   return (Vec<T>)((IVec<T>)v & mask);
@@ -236,7 +237,7 @@ inline Vec<T> hyperbolic_tangent(Vec<T> x) {
   return with_sign<T>(e / (e + T(2)), x);
 }
 
-// Numbers too small to be normal are taken as 0 while a kernel runs: arithmetic on them is many times slower, and
+// Numbers too small to be normal are treated as 0 while a kernel runs: arithmetic on them is many times slower, and
 // they are far below every tolerance. The caller's mode comes back at the end of the scope.
 class FlushDenormals {
  public:

@@ -54,7 +54,7 @@ void* started_thread(void* job) {
 void with_own_threads(int threads, void (*body)(void*, int, int), void* context) {
   constexpr int kMost = 64;
   if (threads > kMost) threads = kMost;
-  // The count is told to the threads before they start; an index whose thread cannot be started is run here.
+  // The count is fixed before the threads start. If a thread cannot be started, its index is run on this thread.
   Job jobs[kMost];
   pthread_t handles[kMost];
   bool started[kMost] = {};

@@ -1,8 +1,8 @@
 // dW = sum over rows (t, b) of gradient(row)^T state(row), for all pairs of a chunk.
 //
-// Both sides lie in panels: panel p of R rows is [row][W units], so that a tile reads both sides in order and nothing
-// has to be repacked. Each element of the sum belongs to one task and is summed in the order of the rows: the result
-// does not depend on the number of threads.
+// Both sides are stored in panels: panel p of R rows is [row][W units], so that a tile reads both sides in order and
+// nothing has to be repacked. Each element of the sum belongs to one task and is summed in the order of the rows: the
+// result does not depend on the number of threads.
 #pragma once
 
 #include "base/threads.h"

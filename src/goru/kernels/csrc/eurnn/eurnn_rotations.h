@@ -1,7 +1,7 @@
 // The EURNN recurrence  h_t = modReLU(U h_{t-1} + W_x x_t, b)  with the rotations of U applied directly.
 //
-// A block of W rows sits in the lanes of a state and goes through all steps of a call before the next one, so that it
-// stays in the cache. Backward recomputes U h_{t-1} from what was saved, then takes it and the gradient back through
+// A block of W rows, one row a lane, goes through all steps of a call before the next one, so that it stays in the
+// cache. Backward recomputes U h_{t-1} from what was saved, then applies the inverse to it and to the gradient, through
 // the rotations together: no mesh layer is ever stored.
 #pragma once
 
@@ -45,7 +45,7 @@ struct Eurnn {
     return n < 0 ? 0 : n > L ? L : n;
   }
 
-  // Place of (step, block) in the chunk buffers: blocks that no longer have a step take no place.
+  // Place of (step, block) in the chunk buffers: blocks that have ended have no place.
   int64_t place(int64_t step, int64_t block) const {
     if (!s.active) return (step - s.first) * blocks + block;
     int64_t n = block;
@@ -204,7 +204,7 @@ struct Eurnn {
           GORU_UNROLL
           for (int c = 0; c < kParts; ++c) at[c] = load(a + (c * H + u) * L), grad[c] = load(g + (c * H + u) * L);
           Vec<T> b = deactivate(at, grad, u);
-          if (n < L)  // idle lanes must add nothing to the sums, whatever lies in them
+          if (n < L)  // idle lanes must add nothing to the sums, whatever they contain
             for (int64_t l = n; l < L; ++l) {
               b[l] = T(0);
               GORU_UNROLL

@@ -29,7 +29,7 @@ inline void weigh_back(const T* weight, int64_t stride, const T* gradient, int64
   }
 }
 
-// dW[unit][i] += sum over k and lanes of gradients[unit][k][lane] * inputs[i][k][lane], both in groups that lie
+// dW[unit][i] += sum over k and lanes of gradients[unit][k][lane] * inputs[i][k][lane], both in groups that are stored
 // together: gradients [unit / 4][k][4][lane], inputs [i / 3][k][3][lane]. One task is a group of four units.
 template <class T>
 struct LaneProducts {

@@ -5,7 +5,7 @@
 #include "base/shape.h"
 #include "mesh/structures.h"
 
-// EURNN by rotations. Rows sit in lanes, `lanes` at a time.
+// EURNN by rotations. Each row is one lane, `lanes` rows at a time.
 struct EurnnArguments {
   Shape shape;
   MeshArguments mesh;

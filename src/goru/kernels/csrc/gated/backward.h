@@ -1,7 +1,7 @@
 // The recurrence of a cell with dense weights, backward, and the gradients of its weights.
 //
 // A tile of dL/dh' is finished while it is in registers: the gradients of the sums of the step before follow at once.
-// They stay for a chunk of steps, beside the states and inputs, in the panels that weight_gradient.h reads.
+// They are stored for a chunk of steps, with the states and inputs, in the panels that weight_gradient.h reads.
 #pragma once
 
 #include "base/chunk.h"
@@ -39,7 +39,8 @@ void gated_pack_input(const T* weight_ih, int64_t I, int64_t H, T* out) {
     pack_columns(weight_ih + g * H * I, I, H, I, out + Cell::input_block(g) * Hp * W<T>, panel);
 }
 
-// Panels of the chunk buffer: gradients, states before, inputs with a column of ones (which gives the biases').
+// Panels of the chunk buffer: gradients, states before, inputs with a column of ones (which gives the gradients of the
+// biases).
 template <class T, class Cell>
 int64_t gated_chunk_panels(int64_t inputs, int64_t hidden) {
   return (Cell::kSums + 1) * panels<T>(hidden) + panels<T>(inputs + 1);
@@ -128,8 +129,9 @@ struct GatedBackwardStep {
     }
   }
 
-  // dL/dh' of MR rows, from row `offset` of the block on, whose step s + 1 lies at `from` in the chunk. The first `stay`
-  // of them take step s, at `place`; the gradient of the others (all, behind the chunk's first step) goes to `carry`.
+  // dL/dh' of MR rows, from row `offset` of the block on, whose step s + 1 is at `from` in the chunk. The first `stay`
+  // of them take step s, at `place`; the gradient of the others (all of them, before the chunk's first step) goes to
+  // `carry`.
   template <int MR>
   __attribute__((noinline)) void step(int64_t t, int64_t block, int64_t offset, int64_t from, int64_t stay,
                                       int64_t place, int64_t begin, int64_t end) const {

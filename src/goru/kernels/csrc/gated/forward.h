@@ -17,7 +17,7 @@ int64_t gated_pack_size(int64_t inputs, int64_t hidden) {
 }
 
 // Weights of the forward products in panels: those of the state, then those of the input; in either all gates of a panel
-// lie beside each other, so that one tile has them all and the weights that it reads fit into the first-level cache.
+// are adjacent, so that one tile has them all and the weights that it reads fit into the first-level cache.
 template <class T, class Cell>
 void gated_pack(const T* weight_ih, const T* weight_hh, int64_t I, int64_t H, T* out) {
   constexpr int NG = Cell::kGates;

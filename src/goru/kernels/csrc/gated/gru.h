@@ -1,6 +1,6 @@
 // The GRU of torch:
 //
-//   r = sigma(W_r x + b_r + R_r h' + c_r),  z alike,  v = R_n h' + c_n,  n = tanh(W_n x + b_n + r v)
+//   r = sigma(W_r x + b_r + R_r h' + c_r),  z likewise,  v = R_n h' + c_n,  n = tanh(W_n x + b_n + r v)
 //   h = (1 - z) n + z h'
 //
 // Backward, with g = dL/dh:  da = g (1 - z)(1 - n^2),  dv = da r,  dr = dv v (1 - r),  dz = g (h' - n) z (1 - z), and
@@ -25,7 +25,7 @@ struct Gru {
   static constexpr int state_block(int gate) { return gate + 1; }
   static constexpr int input_block(int gate) { return gate == 2 ? 0 : gate + 1; }
 
-  // From the sums to the new state; `save` gets what backward needs.
+  // From the sums to the new state; `save` receives what backward needs.
   static inline Vec<T> forward(const Vec<T>* sum, Vec<T> before, Vec<T>&, Vec<T>* save) {
     const Vec<T> r = sigmoid<T>(sum[0]), z = sigmoid<T>(sum[1]), v = sum[2];
     const Vec<T> n = hyperbolic_tangent<T>(sum[3] + r * v);

@@ -6,9 +6,9 @@
 //   dz = g (h' - c) z (1 - z) = g z (h' - h),  since h' - h = (1 - z)(h' - c): c itself is not needed
 //   g' = g z + dv U + dr W_r + dz W_z + grad_output(t - 1)
 //
-// First comes dv U: dv goes back through the rotations, together with v, which gives the gradient of the angles; or it
-// is a product. A tile of g' is then finished while it is in registers: the pre-activation gradients of the step before
-// follow at once. They are kept for a chunk of steps, beside the states and inputs, all in the panels that
+// First comes dv U: the inverse rotations are applied to dv and v together, which gives the gradient of the angles; or
+// it is a product. A tile of g' is then finished while it is in registers: the pre-activation gradients of the step
+// before follow at once. They are stored for a chunk of steps, with the states and inputs, all in the panels that
 // weight_gradient.h reads.
 #pragma once
 
@@ -36,7 +36,7 @@ int64_t goru_pack_backward_size(int64_t hidden, bool matrix) {
   return panels<T>(hidden) * (R + Z + matrix) * panels<T>(hidden) * W<T> * W<T>;
 }
 
-// [W_r; W_z] with each block of rows filled up to whole panels, as the gradients are; behind it U alone.
+// [W_r; W_z] with each block of rows filled up to whole panels, as the gradients are; then U alone.
 template <class T, bool R, bool Z>
 void goru_pack_backward(const T* weight_hh, const T* u, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = (R + Z) * Hp * W<T>;
@@ -174,7 +174,7 @@ struct GoruBackwardStep {
     mesh.apply(state_line(sorted));
   }
 
-  // `through` gets dv U of a row: dv and v go back through the rotations together.
+  // Adds dv U of a row to `through`: the inverse rotations, for dv and v together.
   void turn_back(int64_t block, int64_t sorted) const {
     T *g = gradient_line(sorted), *out = through + sorted * HP * W<T>;
     mesh.back(state_line(sorted), g, (T*)b.angles + block * RowMesh<T>::sums_size(H, mesh.layers));
@@ -197,8 +197,9 @@ struct GoruBackwardStep {
     });
   }
 
-  // g' of MR rows, from row `offset` of the block on, whose step s + 1 lies at `from` in the chunk. The first `stay` of
-  // them take step s, at `place`; the gradient of the others (all, behind the chunk's first step) goes to `carry`.
+  // g' of MR rows, from row `offset` of the block on, whose step s + 1 is at `from` in the chunk. The first `stay` of
+  // them take step s, at `place`; the gradient of the others (all of them, before the chunk's first step) goes to
+  // `carry`.
   template <int MR>
   __attribute__((noinline)) void step(int64_t t, int64_t block, int64_t offset, int64_t from, int64_t stay,
                                       int64_t place, int64_t begin, int64_t end) const {

@@ -1,11 +1,11 @@
-// The GORU recurrence, forward. Each thread keeps its blocks of rows for all steps of a call, so there is no barrier
+// The GORU recurrence, forward. Each thread has the same blocks of rows for all steps of a call, so there is no barrier
 // between steps. In a step first comes v = U h', by the rotations of a shallow mesh or as a product; then the products of
 // the gates, and everything that follows happens on the accumulators of one tile:
 //
-//   v = U h',  r = sigma(W_r h' + W_rx x + b_r),  z alike,  c = modReLU(W_x x + r v, b_h),  h = z h' + (1 - z) c
+//   v = U h',  r = sigma(W_r h' + W_rx x + b_r),  z likewise,  c = modReLU(W_x x + r v, b_h),  h = z h' + (1 - z) c
 //
 // Saved for backward, (T, B, K H), by gates:  r and z: r, z | r: r | z: z, c | none: nothing.  With a reset gate v as well
-// where U is a matrix; rotations are cheaper than memory. With both gates c is not stored: its sign sits in the sign bit
+// where U is a matrix; rotations are cheaper than memory. With both gates c is not stored: its sign is the sign bit
 // of r, and the sign bit of z is set where modReLU cut the unit off; backward needs no more of c (see goru_backward.h).
 // What is missing can be read from the output.
 #pragma once

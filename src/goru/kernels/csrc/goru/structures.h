@@ -67,7 +67,7 @@ struct GoruSizes {
   int64_t mesh, angles;      // the table of a mesh, and its sums for each block of rows
 };
 
-// `mesh` says how U acts; with rotations `u` is not looked at.
+// `mesh` says how U acts; with rotations `u` is not read.
 struct GoruTable {
   void (*sizes)(const Transition* mesh, int64_t inputs, int64_t hidden, GoruSizes* sizes);
   void (*pack)(const void* weight_ih, const void* weight_hh, const void* u, int64_t inputs, int64_t hidden, void* out);

@@ -1,11 +1,11 @@
-// Meshes of 2x2 rotations applied to many columns at once: a column sits in a lane, so that any pair of units is a
+// Meshes of 2x2 rotations applied to many columns at once: each column is one lane, so that any pair of units is a
 // pair of vectors and the coefficients are the same for all lanes.
 //
 //   real       p' = c p - s q,        q' = s p + c q
 //   complex    p' = c p - (e s) q,    q' = s p + (e c) q,   then every unit times its phase
 //
 // A state is [component][unit][V * W lanes]: real parts, then imaginary parts. The inverse is the conjugate transpose,
-// so backward walks through the same rotations in reverse order, taking state and gradient back together.
+// so backward applies the inverse rotations in reverse order, to the state and the gradient together.
 #pragma once
 
 #include "base/threads.h"
@@ -71,7 +71,7 @@ struct Rotations {
   }
 
   // From U h and dL/d(U h) back to h and dL/dh. add(index, vector) receives the lanes of the gradient of each angle:
-  // theta at 0 ... N - 1, and for complex meshes phi and omega behind them.
+  // theta at 0 ... N - 1, and for complex meshes then phi and omega.
   template <class Add>
   void back(T* state, T* grad, Add&& add, Columns columns = Columns()) const {
     const int64_t N = m.rotations, I = H * L;

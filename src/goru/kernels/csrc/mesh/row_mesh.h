@@ -1,18 +1,18 @@
-// A real mesh applied to a state that lies as a row: vectors along the units, each angle used once for all rows.
+// A real mesh applied to a state stored as a row: vectors along the units, each angle used once for all rows.
 //
 // A layer turns unit u with its partner:  h'[u] = c[u] h[u] + s[u] h[partner(u)].  Three kinds of layers:
 //
 //   far      distance d >= W: partners are d / W vectors apart, so pairs of vectors are turned
-//   near     distance d < W: partners sit in the same vector, a shuffle brings them together
+//   near     distance d < W: partners are lanes of the same vector; a shuffle swaps them
 //   shifted  odd layers of a tunable mesh: the pairs (1, 2)(3, 4)... cross the borders of the vectors
 //
 // An FFT mesh is far layers, then near ones; a tunable mesh alternates near layers of distance 1 and shifted ones.
-// Near layers in a row are taken together, vector by vector, in registers. The inverse of a layer is the same with -s,
-// so backward walks through the layers in reverse, taking state y and gradient g back together; with y and g behind
-// the layer the gradient of an angle is g[q] y[p] - g[p] y[q].
+// Consecutive near layers are applied together, vector by vector, in registers. The inverse of a layer is the same with
+// -s, so backward inverts the layers in reverse order, for state y and gradient g together; with y and g after the
+// layer the gradient of an angle is g[q] y[p] - g[p] y[q].
 //
 // A row is copied into a *line*: padded to whole vectors, with a vector of space on either side that shifted layers
-// look into. Padding and space are 0 and stay 0 (c = 1, s = 0 there and where a unit has no partner).
+// read. Padding and space are 0 and stay 0 (c = 1, s = 0 there and where a unit has no partner).
 #pragma once
 
 #include <math.h>
@@ -111,7 +111,7 @@ struct RowMesh {
     return load(c(layer) + at) * v + load(s(layer) + at) * swapped<T, D>(v);
   }
 
-  // One near layer backward: adds to the sums of its angles, takes y and g back.
+  // One near layer backward: adds to the sums of its angles and inverts the layer for y and g.
   template <int D>
   inline void near_back(Vec<T>& y, Vec<T>& g, int64_t layer, int64_t at, T* sums) const {
     const Vec<T> other = swapped<T, D>(y), cos = load(c(layer) + at), sin = load(s(layer) + at);
