@@ -38,8 +38,8 @@ def gradients(layer: Any, x: Tensor, hx: Any, lengths: Tensor | None) -> dict[st
     """All gradients of a loss on output and last state, and both of these."""
     leaves = {"x": x.clone().requires_grad_()}
     leaves |= {f"state {i}": part.clone().requires_grad_() for i, part in enumerate(hx)}
-    states = tuple(leaves[f"state {i}"] for i in range(len(hx)))
-    output, last = layer(leaves["x"], states if len(states) > 1 else states[0], lengths=lengths)
+    states: list[Any] = [leaves[f"state {i}"] for i in range(len(hx))]
+    output, last = layer(leaves["x"], tuple(states) if len(states) > 1 else states[0], lengths=lengths)
     last = last if isinstance(last, tuple) else (last,)
     loss = (output * draw(*output.shape, seed=8).to(output)).sum() + sum((part * part).sum() for part in last)
     layer.zero_grad()
