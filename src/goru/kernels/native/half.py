@@ -54,4 +54,9 @@ def with_half_precision(kernel: Kernel) -> Kernel:
 
 
 def _single(inputs: Any) -> Any:
+    for name, tensor in zip(inputs._fields, inputs, strict=True):
+        if tensor is not None and tensor.is_complex():
+            raise RuntimeError(
+                f"{name} is complex, x has {inputs.x.dtype}: complex states need x in float32 or float64"
+            )
     return type(inputs)(*(t.float() if t is not None and t.dtype in HALF else t for t in inputs))
