@@ -161,7 +161,7 @@ WRONG = {
     "no weight_hh": lambda a: [*a[:3], None, *a[4:]],
     "bias": lambda a: [*a[:4], a[4][:3], a[5]],
     "u": lambda a: [*a[:5], a[5][:, :2]],
-    "half precision": lambda a: [t.half() for t in a],
+    "x in half precision": lambda a: [a[0].half(), *a[1:]],
     "integers": lambda a: [t.long() for t in a],
 }
 

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+import goru
 from goru.lab.networks import QuestionReader
 from goru.lab.problems.babi import BabiProblem, load
 from goru.lab.tasks.babi import Babi
@@ -69,7 +70,7 @@ def test_three_layers_of_one_kind(generated: BabiProblem) -> None:
     network = network_of(generated, "lstm")
     assert isinstance(network, QuestionReader)
     for layer, inputs in ((network.statements, 50), (network.question, 50), (network.joined, 16)):
-        assert isinstance(layer, torch.nn.LSTM)
+        assert isinstance(layer, goru.LSTM)
         assert layer.input_size == inputs
 
 

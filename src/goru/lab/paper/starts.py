@@ -111,13 +111,13 @@ EXPERIMENT = Experiment(
     quick=Smaller({"steps": 40, "batch": 8, "eval_every": 20, "layer.hidden_size": 16}, variants=tuple(TASKS)),
     matched="Matched: everything but the start.",
     decisions=(
-        "The rule, written before the runs: the start with the lowest score is the one that `memory=` uses. The score "
-        "is the geometric mean over the three tasks of the final held-out loss as a share of the baseline, averaged "
-        "over three seeds; shares below 1 % count as 1 %, a run that failed counts as 100 %.",
+        "The rule, written before the runs: the start with the lowest score is the one that `memory=` uses.",
+        "The score is the geometric mean over the three tasks of the final held-out loss as a share of the baseline, "
+        "averaged over three seeds; shares below 1 % count as 1 %, a run that failed counts as 100 %.",
         "T = 100, so no test set of the paper's experiments (T = 200) was looked at.",
-        "Names: the share of units that rotate with open gates (open: all; quarters: three quarters; halves); "
-        "wide, same: other weights; spread: times up to "
-        "the memory; fixed: b_h stays 0; plain: b_h counts at every step; ln32: gate biases ln(32 T), b_h plain.",
+        "Names: the share of units that rotate with open gates (open: all; quarters: three quarters; halves).",
+        "wide, same: other weights; spread: times up to the memory; fixed: b_h stays 0; plain: b_h counts at every "
+        "step; ln32: gate biases ln(32 T), b_h plain; tunable: quarters in a tunable mesh of capacity 2.",
     ),
     columns=(
         *(_share(part) for part in TASKS),
