@@ -384,7 +384,7 @@ class RecurrentCell(nn.Module):
         state = as_state(hx, self.unit)
         for i, part in enumerate(state or ()):
             if part.dim() not in (1, 2):
-                hidden = "hidden" if self._states == 1 else f"hx[{i}]"
+                hidden = f"hx[{i}]" if isinstance(hx, tuple) else "hidden"
                 raise ValueError(f"{name}: Expected {hidden} to be 1D or 2D, got {part.dim()}D instead")
             if part.dim() != input.dim():
                 raise RuntimeError(
