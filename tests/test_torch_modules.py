@@ -93,7 +93,7 @@ def test_noncontiguous_tensors(ours: Any, sample: Any) -> None:
 
 
 @pytest.mark.parametrize(("ours", "sample"), [case for case in cases(samples) if "-0" in case.id or "-1" in case.id])
-@pytest.mark.parametrize("order", ["grad", "gradgrad"])
+@pytest.mark.parametrize("order", ["grad", pytest.param("gradgrad", marks=pytest.mark.soak)])
 def test_gradients(ours: Any, sample: Any, order: str) -> None:
     """As torch checks them: batched gradients too, and second derivatives."""
     module, args, kwargs = build(ours, sample)

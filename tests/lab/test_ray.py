@@ -129,24 +129,28 @@ def test_the_same_files_as_from_the_local_engine(cluster: Any, tmp_path: Path) -
 
 def test_workers_and_machines_die(cluster: Any, tmp_path: Path) -> None:
     """kill -9 of a run's process and of Ray's own, a machine lost, another one added: the same results."""
-    first, second = (small("copying", "gru", BIG | {"eval_every": 100}, steps=400, seed=seed) for seed in (0, 1))
+    first, second = (small("copying", "gru", BIG | {"eval_every": 100}, steps=800, seed=seed) for seed in (0, 1))
     directory, other = (config.directory(tmp_path / "ray") for config in (first, second))
     machines = [cluster.add_node(**NODE, num_cpus=2)]
     done: list[str] = []
 
+    def saved(run: Path) -> bool:
+        """Whether it has begun and would not start from the beginning again."""
+        return step(run) >= 20 and (run / "checkpoint.safetensors").exists()
+
     def watch() -> None:
         pid, its = holder(directory), holder(other)
-        if len(done) < 3 and its is not None and step(other) >= 20:
+        if len(done) < 3 and its is not None and saved(other):
             os.kill(its, signal.SIGSTOP)  # so that it is still there when its machine goes
         if pid is None:
             return
-        if not done and step(directory) >= 20:
+        if not done and saved(directory):
             os.kill(pid, signal.SIGKILL)
             done.append("run")
         elif len(done) == 1 and len(attempts(directory)) == 2 and step(directory) >= 60:
             os.kill(parent(pid), signal.SIGKILL)
             done.append("worker")
-        elif len(done) == 2 and len(attempts(directory)) == 3 and step(directory) >= 100 and step(other) >= 20:
+        elif len(done) == 2 and len(attempts(directory)) == 3 and step(directory) >= 100 and saved(other):
             cluster.remove_node(machines.pop(), allow_graceful=False)
             machines.append(cluster.add_node(**NODE, num_cpus=2))
             done.append("machine")
