@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,13 @@ import torch
 import goru
 from benchmarks import gpu_programs
 from goru.kernels.backends import BACKENDS, choose
-from goru.kernels.triton import INTERPRETED, TRITON
+from goru.kernels.triton import INTERPRETED, TRITON, unavailable_reason
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).with_name("triton_cases.py")
 need_triton = pytest.mark.skipif(
-    find_spec("triton") is None,
-    reason="Triton is not installed: it takes 700 MB (pip install -c constraints.txt triton, or make gpu)",
+    unavailable_reason() is not None,
+    reason=f"{unavailable_reason()}; it takes 700 MB (pip install -c constraints.txt triton, or make gpu)",
 )
 
 
@@ -137,7 +137,14 @@ def test_obstacles_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     with refused, goru.use_backend("triton"):
         goru.GORU(3, 4)(torch.zeros(2, 1, 3))
     assert "support float32 and bfloat16, the layer has torch.float16" in str(TRITON.obstacle(cuda, torch.float16))
-    monkeypatch.setitem(sys.modules, "triton", None)
+    module = sys.modules["goru.kernels.triton"]
+    monkeypatch.setattr(module, "version", lambda name: "3.2.0")
+    assert TRITON.obstacle(cuda, torch.float32) == "the triton kernels need Triton 3.5 or newer, this is 3.2.0"
+
+    def absent(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(module, "version", absent)
     assert TRITON.obstacle(cuda, torch.float32) == "Triton is not installed (pip install triton)"
 
 
@@ -146,7 +153,7 @@ def test_auto_prefers_it_on_a_capable_device(monkeypatch: pytest.MonkeyPatch) ->
     module = sys.modules["goru.kernels.triton"]
     monkeypatch.setattr(module, "INTERPRETED", False)
     monkeypatch.setattr(TRITON, "automatic", True)
-    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    monkeypatch.setattr(module, "version", lambda name: "3.7.1")
     monkeypatch.setattr(torch.version, "hip", None)
     cuda = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))

@@ -413,7 +413,12 @@ class _Flat:
         return self._take(iter(flat))
 
     def _take(self, flat: Any) -> Any:
-        return self.kind(*(next(flat) if part is None else part._take(flat) for _, part in self.parts))
+        return self.kind(*(_plain_value(next(flat)) if part is None else part._take(flat) for _, part in self.parts))
+
+
+def _plain_value(value: Any) -> Any:
+    """torch 2.6 traces the numbers of a second layer as symbols: a compiled graph is for one value of an option."""
+    return int(value) if isinstance(value, torch.SymInt) else value
 
 
 def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:

@@ -7,7 +7,7 @@ With TRITON_INTERPRET=1 the programs run in Triton's interpreter on the CPU, for
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from ..mesh import MESH_MATRIX
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
 CAPABILITY = (8, 0)  # the first with bfloat16 in its tensor cores
+OLDEST = (3, 5)  # the oldest Triton that the tests run on; torch 2.9 comes with it
 
 
 class TritonBackend(backends.Backend):
@@ -38,8 +39,12 @@ def unavailable_reason() -> str | None:
     """Why the triton kernels cannot run here on any device, in a clause; None if they can."""
     if torch.version.hip is not None:
         return "the triton kernels are made for NVIDIA devices, this torch is built for AMD's"
-    if find_spec("triton") is None:
+    try:
+        installed = version("triton")
+    except PackageNotFoundError:
         return "Triton is not installed (pip install triton)"
+    if tuple(int(part) for part in installed.split(".")[:2]) < OLDEST:
+        return f"the triton kernels need Triton {'.'.join(map(str, OLDEST))} or newer, this is {installed}"
     return None
 
 
@@ -47,7 +52,7 @@ def unavailable_reason() -> str | None:
 def _too_old(device: torch.device) -> str | None:
     capability = torch.cuda.get_device_capability(device)
     if capability < CAPABILITY:
-        wanted, found = (".".join(map(str, version)) for version in (CAPABILITY, capability))
+        wanted, found = (".".join(map(str, numbers)) for numbers in (CAPABILITY, capability))
         return f"the triton kernels need a device of compute capability {wanted} or higher, {device} has {found}"
     return None
 
