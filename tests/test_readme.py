@@ -90,7 +90,7 @@ def test_the_record_is_small_and_names_no_machine() -> None:
     names = {"config.json", "environment.json", "metrics.jsonl", "figure.json", "result.json", "failure.json"} | {
         "manifest.json"
     }
-    assert {file.name for file in files} <= names | {"README.md", "overview.svg"}
+    assert {file.name for file in files} <= names | {"README.md", "overview.svg", "overview-dark.svg"}
     for file in files:
         text = file.read_text(encoding="utf-8")
         assert '"host"' not in text

@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -73,9 +75,14 @@ def figure(page: Page, name: str):
     return page.locator(f'figure[data-figure="{name}"]')
 
 
+def unfold(page: Page) -> None:
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+
+
 def test_every_figure_shows(page: Page) -> None:
     figures = page.locator("figure[data-figure]")
-    assert figures.count() == 7  # losses of copying, twice denoise, parenthesis, speech; gates; a spectrum
+    assert figures.count() == 8  # overview; losses of copying, twice denoise, parenthesis, speech; gates; spectrum
+    unfold(page)
     for k in range(figures.count()):
         one = figures.nth(k)
         live = "live" in (one.get_attribute("class") or "")
@@ -95,7 +102,7 @@ def test_every_figure_shows(page: Page) -> None:
 
 def test_a_model_is_switched_off_and_on(page: Page) -> None:
     copying = figure(page, "copying-paper")
-    gru = copying.get_by_role("button", name=re.compile(r"^GRU(?!,)"))
+    gru = copying.get_by_role("button", name="GRU", exact=True)
     curve = copying.locator('path.curve[data-series="GRU"]')
     expect(curve).to_have_count(1)
     expect(gru).to_have_attribute("aria-pressed", "true")
@@ -109,23 +116,52 @@ def test_a_model_is_switched_off_and_on(page: Page) -> None:
     expect(curve).to_have_count(1)
 
 
-def test_values_under_the_pointer_and_by_keys(page: Page) -> None:
+def test_values_beside_the_pointer_and_by_keys(page: Page) -> None:
     copying = figure(page, "copying-paper")
-    chart, value = copying.locator("svg[tabindex]"), copying.locator(".legend button").first
-    expect(value.locator("output")).to_have_text("0.0525")  # at rest: the end, mean of two seeds
+    chart, tip = copying.locator("svg[tabindex]"), copying.locator(".tip")
+    expect(tip).to_be_hidden()
+    chart.scroll_into_view_if_needed()
     chart.hover(position={"x": 60, "y": 100})
-    expect(copying.locator(".readout")).to_contain_text("At iteration 0")
-    expect(value.locator("output")).to_have_text("2.1")
+    expect(tip).to_contain_text("iteration 0")
+    expect(tip).to_contain_text(re.compile(r"GORU 2\.1"))  # the mean of two seeds
+    box, whole = tip.bounding_box(), chart.bounding_box()
+    assert box is not None
+    assert whole is not None
+    assert abs(box["x"] - (whole["x"] + 60)) < 40  # beside the pointer
+    assert whole["y"] <= box["y"] <= whole["y"] + 100
     page.mouse.move(0, 0)
+    expect(tip).to_be_hidden()
     chart.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    expect(copying.locator(".readout")).to_contain_text("At iteration 200: GORU 0.42")
+    expect(tip).to_contain_text("iteration 200")
+    expect(tip).to_contain_text(re.compile(r"GORU 0\.42"))
     page.keyboard.press("ArrowLeft")
-    expect(copying.locator(".readout")).to_contain_text("At iteration 100")
+    expect(tip).to_contain_text("iteration 100")
     expect(copying.locator("circle").first).to_be_attached()
     page.keyboard.press("Escape")
     expect(copying.locator("circle")).to_have_count(0)
+
+
+def test_lines_are_labelled_at_their_ends(page: Page) -> None:
+    copying = figure(page, "copying-paper")
+    labels = copying.locator("text.label")
+    names = [*(paper.title(name) for name in paper.SYNTHETIC_MODELS), "baseline"]
+    assert sorted(labels.all_text_contents()) == sorted(names)
+    tops = sorted(labels.evaluate_all("all => all.map(one => one.getBoundingClientRect().top)"))
+    assert all(low - high > 10 for high, low in pairwise(tops))  # none covers another
+    right = copying.locator("svg[tabindex]").evaluate("svg => svg.getBoundingClientRect().right")
+    assert max(labels.evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")) <= right
+
+
+def test_curves_off_the_scale_are_marked(browser: Browser, tmp_path: Path) -> None:
+    synthetic.write_run(tmp_path, "copying", "gru", [2.0, *[0.9] * 50])
+    synthetic.write_run(tmp_path, "copying", "goru", [2.0, *[0.5] * 49, 40.0])
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(report.write(tmp_path, tmp_path / "report").page.as_uri())
+    expect(figure(page, "copying-paper").locator("text.label", has_text="GORU")).to_have_text("GORU ↑ 40")
+    expect(figure(page, "overview").locator("path.off")).to_have_count(1)
+    page.close()
 
 
 def axis_labels(chart) -> list[str]:
@@ -162,10 +198,13 @@ def test_zoom(page: Page) -> None:
 
 def test_axes(page: Page) -> None:
     parenthesis, copying = figure(page, "parenthesis-paper"), figure(page, "copying-paper")
-    expect(parenthesis.get_by_role("button", name="Logarithmic")).to_have_attribute("aria-pressed", "true")
-    expect(copying.get_by_role("button", name="Logarithmic")).to_have_attribute("aria-pressed", "false")
+    assert copying.locator(".choice").all_inner_texts() == ["x:\nsteps\nminutes", "y:\nlinear\nlog"]
+    expect(parenthesis.get_by_role("button", name="log")).to_have_attribute("aria-pressed", "true")
+    expect(copying.get_by_role("button", name="log")).to_have_attribute("aria-pressed", "false")
+    expect(copying.get_by_role("button", name="linear")).to_have_attribute("aria-pressed", "true")
     path = copying.locator('path.curve[data-series="GORU"]').get_attribute("d")
-    copying.get_by_role("button", name="Logarithmic").click()
+    copying.get_by_role("button", name="log").click()
+    expect(copying.get_by_role("button", name="linear")).to_have_attribute("aria-pressed", "false")
     assert copying.locator('path.curve[data-series="GORU"]').get_attribute("d") != path
     copying.get_by_role("button", name="minutes").click()
     expect(copying.get_by_text("minutes of training")).to_be_visible()
@@ -203,7 +242,7 @@ def test_light_and_dark(page: Page) -> None:
 def test_by_keyboard_alone(page: Page) -> None:
     """Tab reaches the links, the charts, the switches of the models, and shows where it is."""
     reached = []
-    for _ in range(60):
+    for _ in range(90):
         page.keyboard.press("Tab")
         reached.append(
             page.evaluate(
@@ -214,7 +253,7 @@ def test_by_keyboard_alone(page: Page) -> None:
     assert all(outline != "none" for _, _, outline in reached)
     kinds = [(tag.lower(), name) for tag, name, _ in reached]
     assert kinds.index(("svg", "copying-paper")) > kinds.index(("a", ""))
-    assert kinds.count(("button", "copying-paper")) == 5 + len(paper.SYNTHETIC_MODELS)
+    assert kinds.count(("button", "copying-paper")) == 7 + len(paper.SYNTHETIC_MODELS)
 
 
 def test_telephone(page: Page) -> None:
@@ -231,13 +270,12 @@ def test_values_under_a_finger(browser: Browser, address: str) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(address)
     curves, gates = figure(page, "copying-paper"), figure(page, "parenthesis-paper-gates")
-    expect(curves.locator(".readout")).to_contain_text("At the end of each curve")
-    for one, said in ((curves, r"^At .*iteration"), (gates, r"^Step [1-9]")):
-        chart = one.locator("svg").first
+    for one, shown, said in ((curves, ".tip", r"^iteration [1-9]"), (gates, ".readout", r"^Step [1-9]")):
+        chart = one.locator(".chart svg, div > svg").first
         box = chart.bounding_box()
         assert box is not None
         chart.tap(position={"x": 0.6 * box["width"], "y": 0.5 * box["height"]})
-        expect(one.locator(".readout")).to_have_text(re.compile(said))
+        expect(one.locator(shown)).to_have_text(re.compile(said))
     page.close()
 
 
@@ -245,7 +283,82 @@ def test_without_a_script_the_still_figures_show(browser: Browser, address: str)
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(address)
     images = page.locator("figure img")
-    assert images.count() == 7
+    assert images.count() == 8
+    for name in ("summary", "claims"):
+        expect(page.locator(f"#{name} h1, #{name} h2").first).to_be_visible()
+    for closed in page.locator("section > details > summary, section .variant > details > summary").all():
+        closed.click()  # folding needs no script
     for k in range(images.count()):
         expect(images.nth(k)).to_be_visible()
     page.context.close()
+
+
+@pytest.fixture(scope="module")
+def record_address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report on the project's own record."""
+    record = Path(__file__).resolve().parents[2] / "results"
+    return report.write(record, tmp_path_factory.mktemp("record") / "report").page.as_uri()
+
+
+CLIPPED = """
+[...document.querySelectorAll("table")].filter((table) => {
+  const box = table.parentElement, cells = [...table.querySelectorAll("th, td")].filter((cell) => cell.offsetParent);
+  const [left, right] = [box.getBoundingClientRect().left, box.getBoundingClientRect().right];
+  return box.scrollWidth > box.clientWidth || right > innerWidth || cells.some((cell) => {
+    const at = cell.getBoundingClientRect();
+    return at.left < left - 1 || at.right > right + 1 || cell.scrollWidth > cell.clientWidth + 1;
+  });
+}).map((table) => table.id || table.className)
+"""
+
+
+@pytest.mark.parametrize("width", [1400, 1920, 390])
+def test_no_table_and_no_entry_is_clipped(browser: Browser, record_address: str, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(record_address)
+    for folded in (True, False):
+        if not folded:
+            unfold(page)
+        assert page.evaluate(CLIPPED) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for entry in page.locator("nav a").all():
+        box = entry.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    # Where headings are not shown above the columns, each cell says its own.
+    heads = page.locator("#table-ranks thead").is_visible()
+    label = page.locator("#table-ranks td").first.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert heads != ("Copying" in label)
+    page.close()
+
+
+def test_the_first_screen_and_the_length_of_the_page(browser: Browser, record_address: str) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(record_address)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 10 * 900
+    assert page.locator(".lead li").count() == 3
+    for first in (".lead", "#figure-overview", "#table-ranks"):
+        box = page.locator(first).bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900, first
+    assert "`" not in page.locator("main").inner_text()
+    assert not re.search(r"\b0\.0000\b", page.locator("main").inner_text())
+    page.close()
+
+
+def test_the_contents_mark_where_the_reader_is(page: Page) -> None:
+    here = page.locator("nav a[aria-current]")
+    expect(here).to_have_text("Summary")
+    page.locator("#denoise h2").evaluate("heading => heading.scrollIntoView({behavior: 'instant'})")
+    expect(here).to_have_text("Denoise")
+    page.evaluate("scrollTo({top: document.body.scrollHeight, behavior: 'instant'})")
+    expect(here).to_have_text("Cost")
+
+
+def test_a_link_to_evidence_opens_it(page: Page) -> None:
+    evidence = page.locator("#C1-copying-paper")
+    expect(evidence).to_be_hidden()
+    page.locator('#copying a[href="#C1-copying-paper"]').click()
+    expect(evidence).to_be_visible()
+    expect(evidence).to_be_in_viewport()

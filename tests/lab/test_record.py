@@ -158,22 +158,27 @@ def test_a_run_that_is_no_longer_finished_elsewhere(source: Path, tmp_path: Path
 
 def test_readme(source: Path, tmp_path: Path) -> None:
     file = tmp_path / "README.md"
-    file.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
+    file.write_text(f"before\n{readme.BEGIN}\nformer\n{readme.END}\nafter\n")
     record.write(source, tmp_path / "results", file)
     text = file.read_text()
     assert text.startswith("before\n")
     assert text.endswith(f"{readme.END}\nafter\n")
-    assert "old" not in text
-    assert "(results/overview.svg)" in text
-    assert (
-        "| Copying memory task | test loss, % of the baseline | 5.0 (paper: solved) | 99.0 (paper: at the baseline) |"
-        in text
-    )
-    assert "| Denoise task | test loss, % of the baseline | failed |" in text
+    assert "former" not in text
+    assert 'srcset="results/overview-dark.svg"' in text
+    assert 'src="results/overview.svg"' in text
+    assert "| Copying: test loss, % of the baseline ↓ | **5.0** | 99.0 |" in text
+    assert "| Denoise: test loss, % of the baseline ↓ | failed |" in text
     assert "failed is a run that ended without a result" in text
     finished = sum((path / "result.json").exists() for path in runs.find(tmp_path / "results"))
-    assert f"{finished} of the {len(paper.grid())} runs of one seed are finished." in text
-    assert "| C1 | GORU is the only gated unit" in text
+    assert "[0 of 11 claims](results/README.md#the-papers-claims) of the paper reproduced." in text
+    assert "GORU is the only gated unit" not in text
+    beside = (tmp_path / "results" / "README.md").read_text()
+    assert "| Copying memory task | test loss, % of the baseline | 5.0 | 99.0 |" in beside
+    assert "|  | the paper | solved | at the baseline |" in beside
+    assert f"{finished} of the {len(paper.grid())} runs of one seed are finished." in beside
+    assert "\n## The paper's claims\n" in beside
+    assert "| C1 | GORU is the only gated unit" in beside
+    assert {"overview.svg", "overview-dark.svg"} <= {file.name for file in (tmp_path / "results").iterdir()}
     record.write(source, tmp_path / "results", file)
     assert file.read_text() == text
     file.write_text("no such lines\n")

@@ -262,9 +262,14 @@ def test_claims_are_not_judged_on_the_small_version(tmp_path: Path) -> None:
     assert (verdict(tmp_path, "C1").variant, verdict(tmp_path, "C1").status) == ("", "not yet decided")
     written = report.write(tmp_path, tmp_path / "report")
     (sentence,) = written.learned
-    assert sentence.startswith("Copying memory task: solved by GORU; the lowest loss is GORU's, ")
+    assert sentence == (
+        "Copying memory task (quick): Solved by GORU after 200 iterations; not by GRU at 99% and LSTM at 99% "
+        "of the baseline."
+    )
     text = written.page.read_text()
-    assert sentence.replace("'", "&#39;") in text
+    assert sentence in text
+    assert "<code>goru reproduce copying</code>" in text  # what to run next
+    assert 'id="claims"' not in text
     assert 'class="verdict' not in text
     for model, curve in (("goru", STUCK), ("gru", STUCK), ("lstm", STUCK)):
         write_run(tmp_path, "copying", model, curve, variant="random-placement")
@@ -302,7 +307,7 @@ def test_seeds_that_are_not_finite(tmp_path: Path) -> None:
     report.write(tmp_path / "runs", tmp_path / "out")
     table = (tmp_path / "out" / "copying-paper.md").read_text()
     assert "| LSTM | nan ± nan |" in table
-    assert "| GRU | 0.9900 ± 0.0000 |" in table
+    assert "| GRU | 0.9900 ± 0 |" in table
 
 
 def test_the_evidence_names_the_start_that_was_judged(tmp_path: Path) -> None:
@@ -364,13 +369,13 @@ def test_tables(written: Path) -> None:
     assert len(rows) == 3 * len(paper.SYNTHETIC_MODELS) * 2 + 1
     with (written / "copying-paper.csv").open() as file:
         table = {row["model"]: row for row in csv.DictReader(file)}
-    assert table["GORU"]["test loss"] == "0.0500 ± 0.0000"
+    assert table["GORU"]["test loss"] == "0.0500 ± 0"
     assert table["GORU"]["of baseline"] == "5.0%"
     assert table["GORU"]["solved at step"] == "200 ± 0"
     assert table["GORU"]["seeds"] == "2"
     assert table["EURNN (complex)"]["units"] == "512"
     text = (written / "report.md").read_text()
-    assert "| GORU | 0.0500 ± 0.0000 | 5.0% | solved | agrees | 98.3% ± 0.0% | 200 ± 0 | 2 | 200 | 33.3 |" in text
+    assert "| GORU | 0.0500 ± 0 | 5.0% | solved | agrees | 98.3 ± 0% | 200 ± 0 | 2 | 200 | 33.3 |" in text
     assert "copying-paper.png" in text
 
 
@@ -393,7 +398,7 @@ def test_the_page_stands_alone(written: Path) -> None:
     page = (written / "index.html").read_text()
     parsed = References()
     parsed.feed(page)
-    assert parsed.tags.count("img") == 5  # the losses of four groups, and the gates
+    assert parsed.tags.count("img") == 6  # the overview, the losses of four groups, and the gates
     assert parsed.tags.count("script") == 2  # the data and what draws them
     assert not {"iframe", "object", "embed", "form", "base"} & set(parsed.tags)
     assert all(address.startswith(("#", "data:")) for address in parsed.addresses)
@@ -440,7 +445,7 @@ def test_what_is_missing_is_said(written: Path) -> None:
 def test_variants_stand_side_by_side(written: Path) -> None:
     with (written / "denoise-variants.csv").open() as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
-    assert rows["GRU"] == {"model": "GRU", "paper": "5.0%", "lr0.001": "50.0% (200 of 200)"}
+    assert rows["GRU"] == {"model": "GRU", "paper": "5.0%", "lr0.001": "50% (200 of 200)"}
     assert rows["LSTM"]["lr0.001"] == ""
 
 
@@ -484,7 +489,7 @@ def test_a_number_that_is_not_final_is_marked(tmp_path: Path) -> None:
     write_run(tmp_path, "copying", "goru", HALFWAY, finished=False)
     (group,), _ = load(tmp_path)
     loss, share = columns.results(group).rows[0][1:3]
-    assert (loss, share) == (Cell("0.5000", "open"), Cell("50.0% so far", "open"))
+    assert (loss, share) == (Cell("0.5000", "open"), Cell("50% so far", "open"))
 
 
 def test_the_evidence_tells_how_steady_the_end_was(tmp_path: Path) -> None:
@@ -624,4 +629,4 @@ def test_nowhere_to_write(tmp_path: Path) -> None:
 
 def test_spread() -> None:
     assert spread([1.0, 3.0]).deviation == pytest.approx(2**0.5)
-    assert (spread([2.0]).deviation, str(spread([2.0]))) == (0.0, "2.0000")
+    assert (spread([2.0]).deviation, str(spread([2.0]))) == (0.0, "2.000")

@@ -10,6 +10,7 @@ from goru.lab.training.config import LayerConfig, OptimizerConfig, RunConfig
 EXPERIMENT = Experiment(
     name="adding",
     title="Adding problem",
+    label="Adding",
     place=11,
     summary="Two numbers of a long sequence are marked: say their sum at the end.",
     base=RunConfig(experiment="adding", steps=5_000, batch=50, optimizer=OptimizerConfig(lr=0.001), task=Adding()),

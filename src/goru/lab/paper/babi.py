@@ -167,7 +167,7 @@ def by_task(group: Group) -> Table:
         empty = ("",) * (len(ours) + 1)
         rows.append(row("mean as the paper prints it", *empty, *(f"{PAPER_MEANS[column]}" for column in theirs)))
     headings = ("task, accuracy %", *map(title, ours), "most common answer", *(f"paper: {column}" for column in theirs))
-    heading = f"{group.experiment.title}: {group.data_title}, by task ({group.variant})"
+    heading = f"{group.experiment.title}: {group.data_title}, by task{group.suffix}"
     note = f"▲ ▼ more than {TASK_CLOSE:g} points above, below the paper's number." if theirs else ""
     return Table(f"{group.name}-tasks", heading, group.variant, headings, tuple(rows), note=note)
 
@@ -175,6 +175,7 @@ def by_task(group: Group) -> Table:
 EXPERIMENT = Experiment(
     name="babi",
     title="Episodic question answering",
+    label="Question answering",
     place=5,
     summary="Read a story, answer a question about it with one word.",
     base=RunConfig(
@@ -193,7 +194,7 @@ EXPERIMENT = Experiment(
     generated=Smaller({"task.data": "generated"}, variants=("task01", "task05", "task06", "task17")),
     quick=Smaller({"epochs": 30, "patience": 0}, variants=("task01", "task05"), models=MAIN_MODELS),
     paper=Paper(
-        shown_in="Table: babi",
+        shown_in="Table 2",
         says="Mean accuracy: GORU 60.4, GRU 58.2 (its column averages 60.2), LSTM 56.0, EURNN 52.9.",
     ),
     claims=(
@@ -232,7 +233,9 @@ EXPERIMENT = Experiment(
         "the most common answer": {"accuracy %": f"{100 * group.reference('majority_accuracy'):.1f}"}
     },
     more_tables=(by_task,),
-    measure=Measure("mean accuracy %", "test_accuracy", scale=100, mean=_mean, paper=_paper_mean),
+    measure=Measure(
+        "mean accuracy", "test_accuracy", unit="%", scale=100, mean=_mean, higher_is_better=True, paper=_paper_mean
+    ),
     curves=False,
     time_steps=lambda task: TIME_STEPS[task.number - 1],
 )

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from goru.lab.durations import duration
 from goru.lab.paper.models import model, title
-from goru.lab.paper.outcomes import Group, Record, spread
+from goru.lab.paper.outcomes import Group, Record, number, percent, spread
 from goru.lab.paper.rules import AT_BASELINE, SOLVED, Level
 
 
@@ -36,7 +36,7 @@ class Table:
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     brief: tuple[str, ...] = ()
-    """The columns for a terminal, where not all fit."""
+    """The columns that are shown where not all fit; none: all of them."""
     note: str = ""
     """How to read it."""
     words: bool = False
@@ -69,7 +69,7 @@ class Column:
     when: Callable[[Group], bool] = always
     """The groups whose table has it."""
     brief: bool = False
-    """Whether a terminal shows it too."""
+    """Whether it is shown where not all columns fit: in a terminal, and on the page until all are asked for."""
     note: str = ""
     """How to read it, said below the table."""
 
@@ -92,11 +92,11 @@ def results(group: Group) -> Table:
         levels = one.references(group)
         rows += [row(name, *(cells.get(c.heading, "") for c in columns)) for name, cells in levels.items()]
     if group.data_title:
-        heading = f"{one.title}: {group.data_title} ({group.variant})"
+        heading = f"{one.title}: {group.data_title}{group.suffix}"
     elif one.parts and not one.curves:  # of different tasks, which have no size and baseline in common
-        heading = f"{one.title} ({group.variant})"
+        heading = f"{one.title}{group.suffix}"
     else:
-        heading = f"{group.title}; baseline {group.baseline:.4f}"
+        heading = f"{group.title}; baseline {group.baseline:.4g}"
     return Table(
         group.name,
         heading,
@@ -116,10 +116,7 @@ def score(name: str, scale: float = 1.0, digits: int = 3) -> Callable[[Group, st
 
     def cell(group: Group, name_of_model: str) -> str:
         found = group.scores(name_of_model, name)
-        if found is None:
-            return ""
-        deviation = f" ± {scale * found.deviation:.{digits}f}" if found.count > 1 else ""
-        return f"{scale * found.mean:.{digits}f}{deviation}"
+        return found.text(digits, scale) if found else ""
 
     return cell
 
@@ -227,11 +224,11 @@ def _best_step(group: Group, name: str) -> str:
 
 
 RUN_COLUMNS = (
-    Column("runs", _runs, brief=True),
+    Column("runs", _runs),
     Column("steps", _steps),
     Column("best step", _best_step),
-    Column("iterations/s", lambda group, name: _rate(group.runs(name)), brief=True),
-    Column("time", _TIME.cell, brief=True),
+    Column("iterations/s", lambda group, name: _rate(group.runs(name))),
+    _TIME,
     _STEP_TIME,
     *_SIZES,
 )
@@ -248,14 +245,14 @@ def _loss(group: Group, name: str) -> Cell:
 
 def _share(group: Group, name: str) -> Cell:
     found = group.scores(name, "test_loss")
-    share = f"{found.mean / group.baseline:.1%}" if found else ""
+    share = percent(found.mean / group.baseline) if found else ""
     return Cell(share) if group.finished(name) else Cell(f"{share} so far", "open")
 
 
 def _percent(name: str) -> Callable[[Group, str], str]:
     def cell(group: Group, model_name: str) -> str:
         found = group.scores(model_name, name)
-        return "" if found is None else f"{found.mean:.1%}" + (f" ± {found.deviation:.1%}" if found.count > 1 else "")
+        return f"{found.text(1, 100)}%" if found else ""
 
     return cell
 
@@ -307,11 +304,11 @@ def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column,
         found = level(name)
         return _agrees(group, name, found) if found else ""
 
-    beside = (Column("the paper", said, full_size), Column("and here", agrees, full_size)) if levels else ()
+    beside = [Column("the paper", said, full_size, brief=True), Column("and here", agrees, full_size, brief=True)]
     return (
-        Column("test loss", _loss, brief=True),
+        Column("test loss", _loss),
         Column("of baseline", _share, brief=True),
-        *beside,
+        *(beside if levels else ()),
         Column("accuracy", _percent("test_accuracy"), _has("test_accuracy"), brief=True),
         Column("whole sequences", _percent("test_sequence_accuracy"), _has("test_sequence_accuracy")),
         Column(
@@ -321,8 +318,8 @@ def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column,
             note=f"Solved: below {SOLVED:.0%} of the baseline; at the baseline: above {AT_BASELINE:.0%} of it.",
         ),
         Column("seeds", lambda group, name: count(group.runs(name))),
-        Column("steps", lambda group, name: progress(group.shown(name)), brief=True),
-        Column("iterations/s", lambda group, name: _rate(group.shown(name)), brief=True),
+        Column("steps", lambda group, name: progress(group.shown(name))),
+        Column("iterations/s", lambda group, name: _rate(group.shown(name))),
         _STEP_TIME,
         _TIME,
         *_SIZES,
@@ -334,18 +331,29 @@ def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column,
 
 @dataclass(frozen=True)
 class Measure:
-    """The one number of a model that the README's table shows of an experiment."""
+    """The one number of a model by which an experiment ranks the models."""
 
     title: str
     score: str
+    unit: str = ""
     digits: int = 1
     scale: float = 1.0
+    higher_is_better: bool = False
     of_baseline: bool = False
     """Whether it is a percentage of the baseline."""
     mean: Callable[[Group, str], float | None] | None = None
     """How the runs of a model make one number, where that is not their plain mean; already scaled."""
     paper: Callable[[Group, str], str] = lambda _, __: ""
     """What the paper has in its place."""
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title}, {self.unit}" if self.unit else self.title
+
+    @property
+    def sign(self) -> str:
+        """What follows a number in a sentence."""
+        return self.unit[:1]
 
     def scale_of(self, group: Group) -> float:
         return 100 / group.baseline if self.of_baseline else self.scale
@@ -356,9 +364,19 @@ class Measure:
         found = group.scores(name, self.score)
         return self.scale_of(group) * found.mean if found else None
 
+    def text(self, group: Group, name: str) -> str:
+        """The number without its deviation; empty where there is none."""
+        value = self.value(group, name)
+        return "" if value is None else number(value, self.digits)
+
+    def ranked(self, group: Group) -> list[str]:
+        """The models with a final number, the best first; of an experiment in parts, those that have all of them."""
+        whole = [name for name in group.models if (group.finished if group.kind else group.complete_seeds)(name)]
+        values = {name: value for name in whole if (value := self.value(group, name)) is not None}
+        return sorted(values, key=values.__getitem__, reverse=self.higher_is_better)
+
 
 def loss_share(levels: Mapping[str, Level] | None = None) -> Measure:
     """The final test loss as a percentage of the baseline, with the paper's level in words."""
-    # Beside a number of ours a bare word would look like our verdict.
-    said = {paper_row: f"paper: {level.text}" for paper_row, level in (levels or {}).items()}
-    return Measure("test loss, % of the baseline", "test_loss", of_baseline=True, paper=in_paper(said))
+    said = {paper_row: level.text for paper_row, level in (levels or {}).items()}
+    return Measure("test loss", "test_loss", "% of the baseline", of_baseline=True, paper=in_paper(said))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.models import EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
+from goru.lab.paper.findings import first_step, joined, who_solves
+from goru.lab.paper.models import EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, RIVALS, SYNTHETIC_MODELS, title
+from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
 from goru.lab.tasks.copying import Copying
 from goru.lab.training.config import OptimizerConfig, RunConfig
@@ -42,9 +44,24 @@ def eurnn_is_quick(f: Facts) -> list[Statement]:
     ]
 
 
+def memory_matters(group: Group) -> str:
+    """Where GORU ends with a memory of T, beside its published start and the other models."""
+    losses = {m: group.final_mean(m, "test_loss") for m in ("goru-memory", "goru", *RIVALS)}
+    ends = {m: loss / group.baseline for m, loss in losses.items() if loss is not None}
+    ours = ends.pop("goru-memory", None)
+    if ours is None or not ends:
+        return who_solves(group)
+    step = first_step(group, "goru-memory")
+    solved = f", first below {SOLVED:.0%} after {step:,.0f} iterations" if ours < SOLVED and step is not None else ""
+    others = joined([f"{'GORU as published' if m == 'goru' else title(m)} at {percent(ends[m])}" for m in ends])
+    steps = group.runs("goru-memory")[0].config.layer.memory
+    return f"Started with a memory of {steps} steps, GORU ends at {percent(ours)} of the baseline{solved}; {others}."
+
+
 EXPERIMENT = Experiment(
     name="copying",
     title="Copying memory task",
+    label="Copying",
     place=1,
     summary="Remember ten symbols over a silence of T steps.",
     base=RunConfig(experiment="copying", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Copying()),
@@ -56,7 +73,7 @@ EXPERIMENT = Experiment(
         models=MAIN_MODELS,
     ),
     paper=Paper(
-        shown_in="Figure: copying",
+        shown_in="Figure 4",
         says="EURNN converges within hundreds of iterations; GORU solves it; GRU and LSTM stay at the baseline.",
     ),
     claims=(
@@ -77,6 +94,8 @@ EXPERIMENT = Experiment(
     ),
     columns=against_baseline(LEVELS),
     measure=loss_share(LEVELS),
+    finding=memory_matters,
+    leads=True,
     in_overview=True,
     time_steps=lambda task: task.length,
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from goru.lab.errors import UsageError, nearest
 from goru.lab.paper.columns import Column, Measure, References, Table, against_baseline, loss_share
+from goru.lab.paper.findings import who_leads, who_solves
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import Rule
 from goru.lab.paper.step_times import step_times
@@ -114,7 +115,11 @@ class Experiment:
     more_tables: tuple[Callable[[Group], Table], ...] = ()
     drawings: tuple[Drawing, ...] = ()
     measure: Measure | None = field(default_factory=loss_share)
-    """Its number in the README's table; None: it has no row there."""
+    """The number by which it ranks the models; None: it has no place in the tables over all experiments."""
+    finding: Callable[[Group], str] | None = None
+    """What its runs show, in a sentence; none: who has solved it, or who is first by its measure."""
+    leads: bool = False
+    """Whether its finding is among those that the report begins with."""
     curves: bool = True
     """Whether losses along training are drawn: those of different tasks have nothing in common."""
     log_loss: bool = False
@@ -124,6 +129,14 @@ class Experiment:
 
     time_steps: Callable[[Any], float] | None = None
     """From its task to the time steps of a training batch, padding included: the cost of a step is proportional."""
+
+    def found(self, group: Group) -> str:
+        """What the runs of a group show, in a sentence; empty while they show nothing."""
+        if self.finding is not None:
+            return self.finding(group)
+        if self.measure is None:
+            return ""
+        return who_solves(group) if self.measure.of_baseline else who_leads(group, self.measure)
 
     # Settings
 

@@ -42,6 +42,7 @@ def ahead_of_lstm(f: Facts) -> list[Statement]:
 EXPERIMENT = Experiment(
     name="denoise",
     title="Denoise task",
+    label="Denoise",
     place=2,
     summary="Pick ten symbols out of noise and say them in order.",
     base=RunConfig(experiment="denoise", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.01), task=Denoise()),
@@ -53,9 +54,7 @@ EXPERIMENT = Experiment(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "task.recall": 5, "steps": 1400},
         models=MAIN_MODELS,
     ),
-    paper=Paper(
-        shown_in="Figure: denoise", says="GORU and GRU solve it, both ahead of LSTM; EURNN stays at the baseline."
-    ),
+    paper=Paper(shown_in="Figure 5", says="GORU and GRU solve it, both ahead of LSTM; EURNN stays at the baseline."),
     claims=(
         Claim("C3", "EURNN stays at the baseline on denoise.", eurnn_fails, about_goru=False),
         Claim("C4", "GORU and GRU solve denoise, ahead of LSTM in speed and final loss.", ahead_of_lstm),

@@ -7,7 +7,8 @@ from typing import Any
 
 from goru.lab.paper.columns import Column, count
 from goru.lab.paper.definition import Drawing, Experiment, Smaller
-from goru.lab.paper.models import MATCHED_PARAMETERS, SYNTHETIC_MODELS, model
+from goru.lab.paper.findings import joined
+from goru.lab.paper.models import MATCHED_PARAMETERS, SYNTHETIC_MODELS, model, title
 from goru.lab.paper.outcomes import Group, Record
 from goru.lab.paper.rules import SOLVED
 from goru.lab.tasks.copying import Copying
@@ -72,10 +73,25 @@ def draw(canvas: Any, group: Group) -> None:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
+def longest(group: Group) -> str:
+    """The longest silence that each model has solved, the longest first."""
+    solved = {
+        name: max((n for n in LENGTHS if any(solved_at(run) is not None for run in _runs(group, name, n))), default=0)
+        for name in group.models
+        if group.finished(name)
+    }
+    ranked = sorted(filter(solved.__getitem__, solved), key=solved.__getitem__, reverse=True)
+    if not solved:
+        return ""
+    if not ranked:
+        return "No model has solved any of the lengths."
+    return f"The longest silence solved: {joined([f'{title(name)} {solved[name]:,} steps' for name in ranked])}."
+
+
 EXPERIMENT = Experiment(
     name="lengths",
     title="Copying over different lengths",
-    label="Copying, T = 50 to 2000",
+    label="Lengths",
     place=10,
     summary="How many iterations does each model need to remember ten symbols over T steps?",
     base=RunConfig(
@@ -101,6 +117,7 @@ EXPERIMENT = Experiment(
     columns=(*(_cell(length) for length in LENGTHS), Column("runs", lambda group, name: count(group.runs(name)))),
     drawings=(Drawing("iterations", "Iterations to solve the copying task, against T", draw),),
     measure=None,
+    finding=longest,
     curves=False,
     time_steps=lambda task: task.length,
 )

@@ -34,7 +34,7 @@ MODELS = {
     for model in (
         Model("goru", "GORU", "GORU", "#d55e00"),
         Model("goru-june2017", "GORU (June 2017 start)", "GORU", "#bd8300", (6, 2), start_of="goru"),
-        Model("goru-memory", "GORU, memory T", "GORU", "#7a1f00", start_of="goru"),
+        Model("goru-memory", "GORU, memory T", "GORU", "#8a63d2", start_of="goru"),
         Model("eurnn-real", "EURNN (real)", "EURNN", "#3a99d1"),
         Model("eurnn-complex", "EURNN (complex)", "EURNN", "#0072b2", (5, 2)),
         Model("gru", "GRU", "GRU", "#009e73"),

@@ -103,6 +103,26 @@ class Record:
         return fmean(self.test.losses[1:] or self.test.losses)
 
 
+def number(value: float, digits: int) -> str:
+    """With so many decimals; what is not zero does not read as zero.
+
+    >>> number(0.07218, 4), number(2e-6, 4), number(0.0, 4), number(100.0, 1)
+    ('0.0722', '<0.0001', '0', '100.0')
+    """
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}f}"
+    return f"<{10**-digits:.{digits}f}" if text.strip("-0.") == "" and value > 0 else text
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.764), percent(0.0187), percent(0.00002), percent(1.0)
+    ('76%', '1.9%', '<0.1%', '100%')
+    """
+    return f"{number(100 * share, 0 if share >= 0.0995 else 1)}%"
+
+
 @dataclass(frozen=True)
 class Spread:
     """A mean over seeds and its standard deviation (0 for one seed)."""
@@ -112,15 +132,19 @@ class Spread:
     count: int
 
     def __str__(self) -> str:
-        digits = 4 if abs(self.mean) < 10 else 1
-        text = f"{self.mean:.{digits}f}"
-        return f"{text} ± {self.deviation:.{digits}f}" if self.count > 1 else text
+        digits = 1 if abs(self.mean) >= 10 else 3 if abs(self.mean) >= 1 else 4
+        return self.text(digits)
+
+    def text(self, digits: int, scale: float = 1.0) -> str:
+        """The mean with so many decimals, and the deviation where there are several seeds."""
+        mean = number(scale * self.mean, digits)
+        return f"{mean} ± {number(scale * self.deviation, digits)}" if self.count > 1 else mean
 
 
 def spread(values: list[float]) -> Spread:
     """
     >>> str(spread([1.0, 2.0])), str(spread([0.5]))
-    ('1.5000 ± 0.7071', '0.5000')
+    ('1.500 ± 0.707', '0.5000')
     """
     deviation = 0.0 if len(values) < 2 else stdev(values) if all(map(math.isfinite, values)) else math.nan
     return Spread(fmean(values), deviation, len(values))
@@ -147,7 +171,12 @@ class Group:
         """The experiment, its size and the variant."""
         size = self.first.config.task.describe()
         name = self.experiment.title
-        return f"{name}, {size} ({self.variant})" if size else f"{name} ({self.variant})"
+        return f"{name}, {size}{self.suffix}" if size else f"{name}{self.suffix}"
+
+    @property
+    def suffix(self) -> str:
+        """The variant in brackets; the paper's own setting needs no name."""
+        return "" if self.variant == "paper" else f" ({self.variant})"
 
     @property
     def data_title(self) -> str:

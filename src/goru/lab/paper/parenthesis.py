@@ -51,6 +51,7 @@ def gates_peak_on_noise(f: Facts) -> list[Statement]:
 EXPERIMENT = Experiment(
     name="parenthesis",
     title="Parenthesis task",
+    label="Parenthesis",
     place=3,
     summary="Count the open brackets of ten kinds, through noise.",
     base=RunConfig(
@@ -63,7 +64,7 @@ EXPERIMENT = Experiment(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800}, models=MAIN_MODELS
     ),
     paper=Paper(
-        shown_in="Figures: paren, bar (gates)",
+        shown_in="Figures 6 and 7",
         says="GORU is best in learning speed and in final loss; the update gate peaks on noise.",
     ),
     claims=(

@@ -78,6 +78,7 @@ _IN_PAPER = in_paper({row: str(bits) for row, bits in PAPER.items()})
 EXPERIMENT = Experiment(
     name="penn_treebank",
     title="Next characters of a text",
+    label="Characters",
     place=6,
     summary="Predict a text character by character, the state carried through.",
     base=RunConfig(
@@ -95,7 +96,7 @@ EXPERIMENT = Experiment(
     generated=Smaller({"task.data": "generated"}),
     quick=Smaller({"task.characters": 200_000, "epochs": 5, "layer.hidden_size": 64, "log_every": 20}),
     paper=Paper(
-        shown_in="Table: ptb",
+        shown_in="Table 3",
         says="Bits per character: LSTM 1.596, GRU 1.601, GORU 1.623, EURNN 1.715; "
         "GORU without reset gate 1.722, without update gate 1.754.",
     ),
@@ -126,6 +127,6 @@ EXPERIMENT = Experiment(
         *RUN_COLUMNS,
     ),
     references=lambda group: {"character frequencies": {"test bpc": f"{group.reference('unigram_bpc'):.3f}"}},
-    measure=Measure("bits per character", "test_bpc", 3, paper=_IN_PAPER),
+    measure=Measure("bits per character", "test_bpc", digits=3, paper=_IN_PAPER),
     time_steps=lambda task: task.length,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from goru.lab.paper.models import title
-from goru.lab.paper.outcomes import Group, Record, Spread, spread
+from goru.lab.paper.outcomes import Group, Record, Spread, number, spread
 
 if TYPE_CHECKING:
     from goru.lab.paper.definition import Experiment
@@ -114,7 +114,7 @@ class Facts:
     # Evidence
 
     def shares(self, *models: str) -> str:
-        return ", ".join(f"{self.title(m)} at {self.share(m):.1%} of the baseline" for m in models)
+        return ", ".join(f"{self.title(m)} at {number(100 * self.share(m), 1)}% of the baseline" for m in models)
 
     def steadiness(self, *models: str) -> str:
         """How often models were below the bar at the end of training: the verdict hangs on the last evaluation."""

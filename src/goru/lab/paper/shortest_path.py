@@ -44,7 +44,7 @@ def _guesses(group: Group) -> dict[str, dict[str, str]]:
 EXPERIMENT = Experiment(
     name="shortest_path",
     title="Algorithmic task: shortest path",
-    label="Algorithmic task",
+    label="Shortest path",
     place=4,
     summary="Read a graph of nine nodes edge by edge, then say the shortest path between two of them.",
     base=RunConfig(
@@ -63,7 +63,7 @@ EXPERIMENT = Experiment(
     generated=Smaller({"task.data": "generated"}, variants=tuple(FOLDS)),
     quick=Smaller({"epochs": 60, "patience": 0}, variants=("fold01",), models=MAIN_MODELS),
     paper=Paper(
-        shown_in="Table: algo", says="Accuracy: GORU 75.0 ± 5.3, GRU 74.1 ± 4.8, EURNN 66.3 ± 3.2, LSTM 60.9 ± 4.7."
+        shown_in="Table 1", says="Accuracy: GORU 75.0 ± 5.3, GRU 74.1 ± 4.8, EURNN 66.3 ± 3.2, LSTM 60.9 ± 4.7."
     ),
     claims=(Claim("C7", "GORU has the best mean on the algorithmic task.", goru_is_best),),
     matched=MATCHED_UNITS,
@@ -92,9 +92,11 @@ EXPERIMENT = Experiment(
     ),
     references=_guesses,
     measure=Measure(
-        "accuracy %",
+        "accuracy",
         "test_accuracy",
+        unit="%",
         scale=100,
+        higher_is_better=True,
         paper=in_paper({row: str(mean) for row, (mean, _) in PAPER.items()}),
     ),
     time_steps=lambda _: 80.0,

@@ -70,6 +70,7 @@ _AGREES = "Agrees: on the same side of GORU's error."
 EXPERIMENT = Experiment(
     name="speech",
     title="Next frames of a speech spectrum",
+    label="Speech",
     place=7,
     summary="Predict the log-magnitude spectrum of the next 16 ms.",
     base=RunConfig(
@@ -87,7 +88,7 @@ EXPERIMENT = Experiment(
     generated=Smaller({"task.data": "generated"}),
     quick=Smaller({"task.utterances": 160, "epochs": 40, "patience": 0}, models=MAIN_MODELS),
     paper=Paper(
-        shown_in="Table: timit",
+        shown_in="Table 4",
         says="Mean squared error on TIMIT's test set: GORU 47.6, EURNN 51.9, GRU 57.3, LSTM 57.5.",
         differs={"task.data": "timit"},
         differs_note="Speech is not the paper's corpus, so only the order of the models can be compared.",
@@ -136,7 +137,10 @@ EXPERIMENT = Experiment(
         "the mean frame": {"test MSE": f"{group.baseline:.3f}"},
     },
     measure=Measure(
-        "mean squared error", "test_loss", 3, paper=in_paper({row: str(test) for row, (_, _, test) in PAPER.items()})
+        "mean squared error",
+        "test_loss",
+        digits=3,
+        paper=in_paper({row: str(test) for row, (_, _, test) in PAPER.items()}),
     ),
     time_steps=lambda _: 222.9,
 )

@@ -65,6 +65,16 @@ def _score(group: Group, name: str) -> Cell:
     return Cell(f"{100 * found[name]:.1f}", "better" if is_best else "")
 
 
+def lowest_score(group: Group) -> str:
+    scores = {name: score for name in group.models if (score := score_of(group, name)) is not None}
+    candidates = [name for name in scores if name in STUDIED]
+    if not candidates:
+        return ""
+    chosen = min(candidates, key=scores.__getitem__)
+    beside = f"; GORU as published has {100 * scores['goru']:.1f}" if "goru" in scores else ""
+    return f"Of {len(candidates)} starts, {chosen} has the lowest score, {100 * scores[chosen]:.1f}{beside}."
+
+
 def draw(canvas: Any, group: Group) -> None:
     """Share of the baseline by start and task, the best score on top."""
     scores = {name: score for name in group.models if (score := score_of(group, name)) is not None}
@@ -93,7 +103,7 @@ def _tagged(task: Task) -> float:
 EXPERIMENT = Experiment(
     name="starts",
     title="Study: how a GORU should start",
-    label="Study of starts",
+    label="Starts",
     place=12,
     summary="Ten starts of a GORU with memory, on short versions of the three synthetic tasks.",
     base=RunConfig(
@@ -126,6 +136,7 @@ EXPERIMENT = Experiment(
     ),
     drawings=(Drawing("map", "Final loss by start and task, % of the baseline", draw, (7.2, 5.4)),),
     measure=None,
+    finding=lowest_score,
     curves=False,
     time_steps=_tagged,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from goru.lab import durable
 from goru.lab.errors import LabError
 from goru.lab.paper.columns import Table
-from goru.lab.report import claims, costs, page, record, sections, tables
+from goru.lab.report import claims, costs, overview, page, record, sections, tables
 from goru.lab.report.reading import load, unverified
 from goru.lab.report.sections import Section
 
@@ -43,6 +43,7 @@ def write(runs: Path, out: Path) -> Written:
     everything = [*about_experiments, tables.claims(verdicts), *([cost] if cost else [])]
     notices = unverified(groups)
     html = page.render(made, verdicts, cost, problems, notices)
+    text = _markdown(made, overview.findings(groups, verdicts), tables.claims(verdicts), cost, problems, notices)
     try:
         durable.make_folder(out)
         for section in made:
@@ -53,7 +54,7 @@ def write(runs: Path, out: Path) -> Written:
             durable.replace(out / f"{table.name}.csv", tables.as_csv(table).encode())
             durable.replace(out / f"{table.name}.md", tables.markdown(table).encode())
         durable.replace(out / "runs.csv", tables.runs_csv(groups).encode())
-        durable.replace(out / "report.md", _markdown(made, tables.claims(verdicts), cost, problems, notices).encode())
+        durable.replace(out / "report.md", text.encode())
         durable.replace(out / "index.html", html.encode())
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error.strerror or error}.") from None
@@ -61,9 +62,12 @@ def write(runs: Path, out: Path) -> Written:
     return Written(out / "index.html", about_experiments, verdicts, learned, problems, notices)
 
 
-def _markdown(made: list[Section], claimed: Table, cost: Table | None, problems: list[str], notices: list[str]) -> str:
+def _markdown(
+    made: list[Section], found: list[str], claimed: Table, cost: Table | None, problems: list[str], notices: list[str]
+) -> str:
     judged = any(not variant.group.kind for section in made for variant in section.variants)
-    parts = ["# GORU: what reproduces, and what we found\n", *([tables.markdown(claimed)] if judged else [])]
+    parts = ["# GORU: what reproduces, and what we found\n", *(f"- {sentence}\n" for sentence in found)]
+    parts += [tables.markdown(claimed)] if judged else []
     parts += [f"- {sentence}\n" for section in made for sentence in section.learned]
     for section in made:
         parts.append(f"## {section.experiment.title}\n\n{section.experiment.summary}\n")

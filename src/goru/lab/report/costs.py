@@ -146,7 +146,8 @@ def table(groups: list[Group]) -> Table | None:
 
     rows = [line(paper.EXPERIMENTS[name].title, some) for name, some in costs.items()]
     rows.append(line("all", [cost for some in costs.values() for cost in some]))
-    return Table("cost", "What the reproduction costs", "", headings, tuple(rows))
+    brief = tuple(headings[k] for k in (0, 1, 2, 4, 7))
+    return Table("cost", "What the reproduction costs", "", headings, tuple(rows), brief)
 
 
 def _hours(seconds: float) -> str:

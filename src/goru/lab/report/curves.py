@@ -80,7 +80,7 @@ def figure_title(group: Group) -> str:
     """The experiment, its data and the variant."""
     one = group.experiment
     data = group.data_title
-    return f"{one.title}: {data} ({group.variant})" if data and not one.parts else group.title
+    return f"{one.title}: {data}{group.suffix}" if data and not one.parts else group.title
 
 
 def with_gates(group: Group) -> dict[str, Record]:
@@ -104,6 +104,7 @@ def losses_for_page(group: Group) -> dict[str, Any]:
     return {
         "kind": "losses",
         "title": figure_title(group),
+        "label": group.experiment.label or group.experiment.title,
         "loss": held_out(group),
         "baseline": _number(group.baseline),
         "log": group.experiment.log_loss,

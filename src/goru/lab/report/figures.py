@@ -30,6 +30,15 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+_DARK: dict[Any, Any] = {
+    "figure.facecolor": "#0d1117",
+    "axes.facecolor": "#0d1117",
+    "grid.color": "#2a313a",
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#c9d1d9"),
+}
+"""For a page with a dark background, such as a README read at night."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A drawn figure in both formats."""
@@ -78,11 +87,14 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
             axes.fill_between(x, s.low, s.high, color=s.model.color, alpha=0.18, linewidth=0)
     low, high = curves.limits(group, shown)
     if low <= group.baseline <= high:
-        axes.axhline(group.baseline, color="#333333", linestyle=":", linewidth=1.2, label="baseline")
+        axes.axhline(group.baseline, color=mpl.rcParams["text.color"], linestyle=":", linewidth=1.2, label="baseline")
     log = group.experiment.log_loss
     if log:
         axes.set_yscale("log")
     axes.set_ylim(low, high)
+    for k, s in enumerate(s for s in shown if s.mean[-1] > high):  # ends off the scale: an arrow and the value
+        text = f"▲ {s.mean[-1]:.3g}"
+        axes.text(0.99, 0.98 - 0.07 * k, text, color=s.model.color, ha="right", va="top", transform=axes.transAxes)
     axes.set_xlim(left=0)
     axes.set_xlabel("iterations" if along == "steps" else "minutes of training")
     axes.set_ylabel(curves.held_out(group) + (" (log scale)" if log else ""))
@@ -96,9 +108,9 @@ def own(group: Group, drawing: Drawing) -> Figure:
         return _finish(f"{group.name}-{drawing.name}", drawing.title, canvas)
 
 
-def overview(groups: list[Group]) -> Figure:
+def overview(groups: list[Group], dark: bool = False) -> Figure:
     """The synthetic tasks beside each other, as in the paper's first figures; one legend for all."""
-    with mpl.rc_context({**_STYLE, "font.size": 9}):
+    with mpl.rc_context({**_STYLE, "font.size": 9, **(_DARK if dark else {})}):
         canvas = Canvas(figsize=(3.4 * len(groups), 3.3), layout="constrained")
         entries: dict[str, Any] = {}
         for axes, group in zip(np.atleast_1d(canvas.subplots(1, len(groups))), groups, strict=True):
@@ -106,7 +118,7 @@ def overview(groups: list[Group]) -> Figure:
             axes.set_title(group.experiment.title, fontsize=10, loc="left")
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         canvas.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
-        return _finish("overview", "Held-out loss on the synthetic tasks", canvas)
+        return _finish("overview-dark" if dark else "overview", "Held-out loss on the synthetic tasks", canvas)
 
 
 def spectra(group: Group) -> Figure | None:

@@ -1,360 +1,47 @@
-// The figures of the page: drawn over the data in #data, with no library. Without this script the still images show.
-"use strict";
-(() => {
-  const element = (name, attributes = {}, ...children) => {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
-  };
-  const draw = (parent, name, attributes = {}, text = "") => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text) made.textContent = text;
-    parent.append(made);
-    return made;
-  };
-  const button = (text, label, act) => {
-    const made = element("button", { type: "button", "aria-label": label, title: label }, text);
-    made.addEventListener("click", act);
-    return made;
-  };
-  const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-  const known = (value) => value !== null && value !== undefined;
-
-  // Numbers as people read them
-  const figures = (value) => {
-    if (!known(value)) return "";
-    const size = Math.abs(value);
-    return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
-  };
-  const counted = (value) => Math.round(value).toLocaleString("en");
-  const ticks = (low, high, wanted) => {
-    const rough = (high - low) / wanted, unit = 10 ** Math.floor(Math.log10(rough));
-    const step = unit * [1, 2, 5, 10].find((k) => k * unit >= rough * 0.7);
-    const found = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(Number((k * step).toPrecision(12)));
-    return found;
-  };
-  const logTicks = (low, high) => {
-    const decades = Math.log10(high / low), found = [];
-    const multiples = decades > 3 ? [1] : decades > 1.2 ? [1, 3] : [1, 1.5, 2, 3, 5, 7];
-    for (let k = Math.floor(Math.log10(low)); 10 ** k <= high; k++)
-      for (const m of multiples) if (m * 10 ** k >= low && m * 10 ** k <= high) found.push(m * 10 ** k);
-    return found;
-  };
-
-  // Light and dark
-  const theme = document.getElementById("theme");
-  const systemDark = matchMedia("(prefers-color-scheme: dark)");
-  const showTheme = () => {
-    const dark = document.documentElement.style.colorScheme === "dark" || (!document.documentElement.style.colorScheme && systemDark.matches);
-    theme.textContent = dark ? "Light" : "Dark";
-    theme.setAttribute("aria-label", dark ? "Change to light colours" : "Change to dark colours");
-    return dark;
-  };
-  theme.addEventListener("click", () => {
-    document.documentElement.style.colorScheme = showTheme() ? "light" : "dark";
-    showTheme();
-  });
-  systemDark.addEventListener("change", showTheme);
-  theme.hidden = false;
+// What the page does besides its charts: its colours, what is folded, where the reader is.
+// Light and dark
+const theme = document.getElementById("theme");
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
+const showTheme = () => {
+  const dark = document.documentElement.style.colorScheme === "dark" || (!document.documentElement.style.colorScheme && systemDark.matches);
+  theme.textContent = dark ? "Light" : "Dark";
+  theme.setAttribute("aria-label", dark ? "Change to light colours" : "Change to dark colours");
+  return dark;
+};
+theme.addEventListener("click", () => {
+  document.documentElement.style.colorScheme = showTheme() ? "light" : "dark";
   showTheme();
+});
+systemDark.addEventListener("change", showTheme);
+theme.hidden = false;
+showTheme();
 
-  const onResize = (target, act) => {
-    let width = 0;
-    new ResizeObserver(() => {
-      if (Math.abs(target.clientWidth - width) > 1) { width = target.clientWidth; act(); }
-    }).observe(target);
-  };
+// A link to what is folded opens it
+const unfold = () => {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let box = target && target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+  if (target) target.scrollIntoView();
+};
+addEventListener("hashchange", unfold);
 
-  let clips = 0;
+// Where the reader is, in the contents
+const entries = [...document.querySelectorAll("nav a")];
+const markEntry = () => {
+  const line = document.querySelector("nav").offsetHeight + innerHeight / 4;
+  const passed = entries.filter((a) => document.querySelector(a.hash).getBoundingClientRect().top <= line);
+  const end = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
+  const here = end ? entries.at(-1) : passed.at(-1) ?? entries[0];
+  for (const a of entries) a === here ? a.setAttribute("aria-current", "true") : a.removeAttribute("aria-current");
+};
+addEventListener("scroll", markEntry, { passive: true });
+addEventListener("resize", markEntry);
 
-  function losses(figure, data) {
-    const margin = { left: 52, right: 20, top: 26, bottom: 40 };
-    const shown = data.series.map(() => true);
-    const state = { along: "steps", log: data.log, x: null, y: null, at: null };
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("tabindex", "0");
-    svg.setAttribute("role", "group");
-    svg.setAttribute("aria-roledescription", "chart");
-    svg.setAttribute("aria-label", `${data.title}. Arrow keys read values, plus and minus zoom, 0 shows all.`);
-    const readout = element("p", { class: "readout", "aria-live": "polite" });
-    const legend = element("div", { class: "legend", role: "group", "aria-label": "Models" });
-    const clip = `clip${clips++}`;
-    let scale = null;
-
-    const visible = () => data.series.filter((_, k) => shown[k]);
-    const fullX = () => [0, Math.max(1e-9, ...data.series.flatMap((s) => s[state.along].slice(-1)))];
-    const xRange = () => state.x ?? fullX();
-    const yRange = () => {
-      if (state.y) return state.y;
-      const [x0, x1] = xRange();
-      let [low, high] = data.limits;
-      if (state.x) {
-        const inside = visible().flatMap((s) => s.mean.filter((v, i) => known(v) && s[state.along][i] >= x0 && s[state.along][i] <= x1));
-        if (inside.length) {
-          low = Math.min(...inside); high = Math.max(...inside);
-          const pad = state.log ? 0 : 0.08 * (high - low) || 0.1 * Math.abs(high) || 1;
-          low -= pad; high += pad;
-          if (state.log) { low *= 0.9; high *= 1.1; }
-        }
-      }
-      if (state.log && low <= 0) {
-        const positive = visible().flatMap((s) => s.mean.filter((v) => known(v) && v > 0));
-        low = positive.length ? 0.8 * Math.min(...positive) : high / 1000;
-      }
-      return [low, high];
-    };
-    const nearest = (s, x) => {
-      const along = s[state.along];
-      let best = 0;
-      for (let i = 1; i < along.length; i++) if (Math.abs(along[i] - x) < Math.abs(along[best] - x)) best = i;
-      return best;
-    };
-
-    function render() {
-      const width = Math.max(260, svg.parentNode.clientWidth), height = clamp(Math.round(width * 0.55), 250, 400);
-      svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-      svg.replaceChildren();
-      const [x0, x1] = xRange(), [y0, y1] = yRange();
-      const right = width - margin.right, bottom = height - margin.bottom;
-      const toY = state.log ? (v) => Math.log(v) : (v) => v;
-      const px = (x) => margin.left + ((x - x0) / (x1 - x0)) * (right - margin.left);
-      const py = (y) => bottom - ((toY(y) - toY(y0)) / (toY(y1) - toY(y0))) * (bottom - margin.top);
-      scale = { px, py, x: (p) => x0 + ((p - margin.left) / (right - margin.left)) * (x1 - x0),
-        y: (p) => { const v = toY(y0) + ((bottom - p) / (bottom - margin.top)) * (toY(y1) - toY(y0)); return state.log ? Math.exp(v) : v; },
-        width, height, right, bottom };
-      const clipPath = draw(draw(svg, "defs"), "clipPath", { id: clip });
-      draw(clipPath, "rect", { x: margin.left, y: margin.top, width: right - margin.left, height: bottom - margin.top });
-      for (const y of state.log ? logTicks(y0, y1) : ticks(y0, y1, 5)) {
-        draw(svg, "line", { class: "grid", x1: margin.left, x2: right, y1: py(y), y2: py(y) });
-        draw(svg, "text", { x: margin.left - 8, y: py(y) + 4, "text-anchor": "end" }, figures(y));
-      }
-      for (const x of ticks(x0, x1, Math.max(3, width / 130))) {
-        draw(svg, "line", { class: "axis", x1: px(x), x2: px(x), y1: bottom, y2: bottom + 4 });
-        draw(svg, "text", { x: px(x), y: bottom + 18, "text-anchor": "middle" }, state.along === "steps" ? x.toLocaleString("en") : figures(x));
-      }
-      draw(svg, "line", { class: "axis", x1: margin.left, x2: right, y1: bottom, y2: bottom });
-      draw(svg, "text", { x: right, y: height - 6, "text-anchor": "end" }, state.along === "steps" ? "iterations" : "minutes of training");
-      draw(svg, "text", { x: 0, y: 12 }, `${data.loss}${state.log ? ", log scale" : ""}`);
-      const plot = draw(svg, "g", { "clip-path": `url(#${clip})` });
-      draw(plot, "rect", { class: "plot", fill: "transparent", x: margin.left, y: margin.top, width: right - margin.left, height: bottom - margin.top });
-      draw(plot, "line", { class: "baseline", x1: margin.left, x2: right, y1: py(data.baseline), y2: py(data.baseline) });
-      data.series.forEach((s, k) => {
-        if (!shown[k]) return;
-        const points = (values) => values.map((v, i) => (known(v) && !(state.log && v <= 0) ? `${px(s[state.along][i]).toFixed(1)},${clamp(py(v), -1e4, 1e4).toFixed(1)}` : null));
-        if (s.low) {
-          const high = points(s.high).filter(known), low = points(s.low).filter(known).reverse();
-          if (high.length) draw(plot, "path", { class: "band", fill: s.colour, d: `M${[...high, ...low].join("L")}Z` });
-        }
-        let d = "", pen = false;
-        for (const point of points(s.mean)) { if (point) d += (pen ? "L" : "M") + point; pen = Boolean(point); }
-        draw(plot, "path", { class: "curve", "data-series": s.name, stroke: s.colour, d: d || "M0,0", ...(s.dash ? { "stroke-dasharray": s.dash } : {}) });
-      });
-      draw(plot, "g", { class: "marks" });
-      mark();
-    }
-
-    // The cursor: a line, a dot on every curve, the values in the legend
-    function mark() {
-      const marks = svg.querySelector(".marks");
-      marks.replaceChildren();
-      const outputs = legend.querySelectorAll("output");
-      if (known(state.at)) {
-        draw(marks, "line", { class: "cursor", x1: scale.px(state.at), x2: scale.px(state.at), y1: margin.top, y2: scale.bottom });
-      }
-      data.series.forEach((s, k) => {
-        const i = known(state.at) ? nearest(s, state.at) : s.mean.length - 1, value = s.mean[i];
-        const reached = !known(state.at) || state.at <= s[state.along].at(-1) * 1.0001;
-        outputs[k].textContent = reached ? figures(value) : "ended";
-        if (shown[k] && known(state.at) && known(value) && reached)
-          draw(marks, "circle", { cx: scale.px(s[state.along][i]), cy: clamp(scale.py(value), -1e4, 1e4), r: 3.5, fill: s.colour });
-      });
-      const where = state.along === "steps" ? `iteration ${counted(state.at ?? 0)}` : `${figures(state.at ?? 0)} minutes`;
-      const told = data.series.map((s, k) => (shown[k] ? `${s.name} ${outputs[k].textContent}` : null)).filter(known).join(", ");
-      readout.replaceChildren(known(state.at) ? `At ${where}` : "At the end of each curve", element("span", { class: "heard" }, `: ${told}`));
-    }
-
-    const moveTo = (x) => { state.at = x; mark(); };
-    const zoom = (factor, about) => {
-      const [x0, x1] = xRange(), [f0, f1] = fullX(), middle = about ?? state.at ?? (x0 + x1) / 2;
-      const low = Math.max(f0, middle - (middle - x0) * factor), high = Math.min(f1, middle + (x1 - middle) * factor);
-      if (high - low < (f1 - f0) / 500) return;
-      state.x = low <= f0 && high >= f1 ? null : [low, high];
-      state.y = null;
-      render();
-    };
-    const reset = () => { state.x = state.y = null; render(); };
-    const pan = (share) => {
-      const [x0, x1] = xRange(), [f0, f1] = fullX(), by = clamp((x1 - x0) * share, f0 - x0, f1 - x1);
-      if (state.x) { state.x = [x0 + by, x1 + by]; render(); }
-    };
-    const step = (by) => {
-      const [x0, x1] = xRange();
-      const all = [...new Set(visible().flatMap((s) => s[state.along]))].filter((x) => x >= x0 && x <= x1).sort((a, b) => a - b);
-      if (!all.length) return;
-      const here = known(state.at) ? all.findIndex((x) => x >= state.at - 1e-9) : by > 0 ? -1 : all.length;
-      moveTo(all[clamp((here < 0 && by < 0 ? all.length : here) + by, 0, all.length - 1)]);
-    };
-
-    svg.addEventListener("keydown", (event) => {
-      const keys = {
-        ArrowLeft: () => (event.shiftKey ? pan(-0.25) : step(-1)), ArrowRight: () => (event.shiftKey ? pan(0.25) : step(1)),
-        Home: () => moveTo(xRange()[0]), End: () => moveTo(xRange()[1]), Escape: () => moveTo(null),
-        "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: reset,
-      };
-      if (keys[event.key] && !event.ctrlKey && !event.metaKey) { keys[event.key](); event.preventDefault(); }
-    });
-
-    let from = null;
-    const place = (event) => {
-      const box = svg.getBoundingClientRect();
-      return [clamp((event.clientX - box.left) * (scale.width / box.width), margin.left, scale.right),
-        clamp((event.clientY - box.top) * (scale.height / box.height), margin.top, scale.bottom)];
-    };
-    const follow = (event) => {
-      const at = scale.x(place(event)[0]), points = visible().map((s) => s[state.along][nearest(s, at)]);
-      if (points.length) moveTo(points.reduce((a, b) => (Math.abs(b - at) < Math.abs(a - at) ? b : a)));
-    };
-    svg.addEventListener("pointerdown", (event) => {
-      if (event.pointerType !== "mouse") { follow(event); return; }
-      if (event.button !== 0) return;
-      from = place(event);
-      svg.setPointerCapture(event.pointerId);
-    });
-    svg.addEventListener("pointermove", (event) => {
-      const [x, y] = place(event);
-      if (from) {
-        svg.querySelector(".box")?.remove();
-        const tall = Math.abs(y - from[1]) > 20;
-        draw(svg, "rect", { class: "box", x: Math.min(x, from[0]), width: Math.abs(x - from[0]),
-          y: tall ? Math.min(y, from[1]) : margin.top, height: tall ? Math.abs(y - from[1]) : scale.bottom - margin.top });
-      } else follow(event);
-    });
-    svg.addEventListener("pointerup", (event) => {
-      if (!from) return;
-      const [x, y] = place(event), [fx, fy] = from;
-      from = null;
-      svg.querySelector(".box")?.remove();
-      if (Math.abs(x - fx) < 8) return;
-      state.x = [scale.x(Math.min(x, fx)), scale.x(Math.max(x, fx))];
-      state.y = Math.abs(y - fy) > 20 ? [scale.y(Math.max(y, fy)), scale.y(Math.min(y, fy))] : null;
-      render();
-    });
-    svg.addEventListener("pointercancel", () => { from = null; svg.querySelector(".box")?.remove(); });
-    // A finger that is lifted has left too: what it touched stays.
-    svg.addEventListener("pointerleave", (event) => { if (!from && event.pointerType === "mouse") moveTo(null); });
-    svg.addEventListener("wheel", (event) => {
-      // Only on a figure that was chosen (clicked, or reached by keyboard): elsewhere the wheel scrolls the page.
-      if (document.activeElement !== svg && !event.ctrlKey) return;
-      event.preventDefault();
-      zoom(event.deltaY > 0 ? 1.25 : 0.8, scale.x(place(event)[0]));
-    }, { passive: false });
-
-    data.series.forEach((s, k) => {
-      const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-      swatch.setAttribute("viewBox", "0 0 22 8");
-      swatch.setAttribute("aria-hidden", "true");
-      draw(swatch, "line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: s.colour, "stroke-width": 3, ...(s.dash ? { "stroke-dasharray": s.dash } : {}) });
-      const toggle = element("button", { type: "button", "aria-pressed": "true" }, swatch, `${s.name} `, element("output", { "aria-live": "off" }));
-      toggle.addEventListener("click", () => {
-        shown[k] = !shown[k];
-        toggle.setAttribute("aria-pressed", String(shown[k]));
-        render();
-      });
-      legend.append(toggle);
-    });
-    const dotted = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    dotted.setAttribute("viewBox", "0 0 22 8");
-    draw(dotted, "line", { class: "baseline", x1: 0, x2: 22, y1: 4, y2: 4 });
-    legend.append(element("span", { class: "key" }, dotted, `baseline ${figures(data.baseline)}`));
-
-    const choice = (text, label, on, act) => {
-      const made = button(text, label, () => { act(); });
-      made.setAttribute("aria-pressed", String(on));
-      return made;
-    };
-    const axis = choice("minutes", "Draw along minutes instead of iterations", false, () => {
-      state.along = state.along === "steps" ? "minutes" : "steps";
-      axis.setAttribute("aria-pressed", String(state.along === "minutes"));
-      state.at = null;
-      reset();
-    });
-    const log = choice("log", "Logarithmic loss axis", state.log, () => {
-      state.log = !state.log;
-      log.setAttribute("aria-pressed", String(state.log));
-      state.y = null;
-      render();
-    });
-    const tools = element("div", { class: "tools" }, element("span", {}, axis, log),
-      element("span", {}, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("Reset", "Show all", reset)));
-    figure.append(tools, element("div", {}, svg), readout, legend);
-    render();
-    onResize(svg.parentNode, render);
-  }
-
-  function gates(figure, data) {
-    const margin = { left: 40, right: 8, top: 20, bottom: 24 }, high = 74, gap = 30, last = data.noise.length - 1;
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("role", "img");
-    svg.setAttribute("aria-label", `Share of update-gate units above ${data.threshold} over ${last + 1} time steps; grey: noise in the input`);
-    const slider = element("input", { class: "time", type: "range", min: 0, max: last, step: 1, value: 0, "aria-label": "Time step" });
-    const readout = element("p", { class: "readout" }); // the slider says the same to a screen reader
-    let px = null, at = 0;
-
-    function render() {
-      const width = Math.max(260, svg.parentNode.clientWidth), height = margin.top + data.series.length * (high + gap) - gap + margin.bottom;
-      svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-      svg.replaceChildren();
-      const wide = (width - margin.left - margin.right) / (last + 1), bottom = height - margin.bottom;
-      px = (t) => margin.left + t * wide;
-      data.series.forEach((s, k) => {
-        const top = margin.top + k * (high + gap);
-        data.noise.forEach((noise, t) => {
-          if (!noise) return;
-          draw(svg, "rect", { class: "noise", x: px(t), y: top, width: wide, height: high });
-          draw(svg, "rect", { class: "noise-mark", x: px(t), y: top + high, width: wide, height: 3 });
-        });
-        draw(svg, "text", { x: margin.left, y: top - 6 }, s.name);
-        for (const y of [0, 0.5, 1]) {
-          draw(svg, "line", { class: "grid", x1: margin.left, x2: width - margin.right, y1: top + high * (1 - y), y2: top + high * (1 - y) });
-          draw(svg, "text", { x: margin.left - 6, y: top + high * (1 - y) + 4, "text-anchor": "end" }, `${100 * y}%`);
-        }
-        let d = "";
-        s.share.forEach((share, t) => { d += `M${px(t).toFixed(2)},${top + high}v${(-high * share).toFixed(2)}h${wide.toFixed(2)}V${top + high}Z`; });
-        draw(svg, "path", { class: "bars", "data-series": s.name, fill: s.colour, d });
-      });
-      for (const t of ticks(0, last, Math.max(3, width / 110))) draw(svg, "text", { x: px(t + 0.5), y: bottom + 17, "text-anchor": "middle" }, String(t));
-      draw(svg, "rect", { class: "now", fill: "none", stroke: "currentColor", y: margin.top, height: bottom - margin.top, width: Math.max(wide, 2) });
-      show();
-    }
-    function show() {
-      svg.querySelector(".now").setAttribute("x", px(at));
-      const values = data.series.map((s) => `${s.name} ${(100 * s.share[at]).toFixed(0)}%`).join(" · ");
-      readout.textContent = `Step ${at}, ${data.noise[at] ? "noise" : "a bracket"}: ${values}`;
-      slider.setAttribute("aria-valuetext", readout.textContent);
-    }
-    slider.addEventListener("input", () => { at = Number(slider.value); show(); });
-    const follow = (event) => {
-      const box = svg.getBoundingClientRect();
-      const scaled = (event.clientX - box.left) * (svg.viewBox.baseVal.width / box.width);
-      at = clamp(Math.floor((scaled - margin.left) / (px(1) - px(0))), 0, last);
-      slider.value = at;
-      show();
-    };
-    for (const kind of ["pointerdown", "pointermove"]) svg.addEventListener(kind, follow);
-    figure.append(element("p", { class: "soft" }, `Share of update-gate units above ${data.threshold} at each time step. Grey: noise in the input.`),
-      element("div", {}, svg), slider, readout);
-    render();
-    onResize(svg.parentNode, render);
-  }
-
-  const everything = JSON.parse(document.getElementById("data").textContent);
-  for (const figure of document.querySelectorAll("figure[data-figure]")) {
-    const data = everything[figure.dataset.figure];
-    if (!data) continue;
-    ({ losses, gates })[data.kind](figure, data);
-    figure.classList.add("live");
-  }
-})();
+const everything = JSON.parse(document.getElementById("data").textContent);
+for (const figure of document.querySelectorAll("figure[data-figure]")) {
+  const data = everything[figure.dataset.figure];
+  if (!data) continue;
+  ({ losses, gates, overview })[data.kind](figure, data);
+  figure.classList.add("live");
+}
+unfold();
+markEntry();

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from importlib import resources
 
 import jinja2
+from markupsafe import Markup, escape
 
 from goru.lab import paper
-from goru.lab.paper.columns import Table
-from goru.lab.report import claims, costs
+from goru.lab.paper.columns import Cell, Table
+from goru.lab.report import claims, costs, figures, overview
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
 from goru.lab.report.sections import Section
@@ -23,22 +25,38 @@ def render(
 ) -> str:
     """The page as HTML. Everything that runs have written goes through the template's escaping."""
     files = resources.files("goru.lab.report")
-    style, script = (files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, charts, script = (
+        files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "charts.js", "page.js")
+    )
+    script = f"{charts}\n{script}"
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["image"] = _image
+    environment.filters |= {"image": _image, "names": _names, "brief": _brief}
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    only_small = all(variant.group.kind == "quick" for section in sections for variant in section.variants)
+    groups = [variant.group for section in sections for variant in section.variants]
+    only_small = all(group.kind for group in groups)
     claimed = claims.by_claim(verdicts)
-    records = [record for section in sections for variant in section.variants for record in variant.group.records]
+    records = [record for group in groups for record in group.records]
     run = {section.experiment.name for section in sections}
+    drawn = [
+        variant
+        for section in sections
+        for variant in section.variants
+        if variant.group in overview.main_groups(groups) and section.experiment.in_overview and variant.curve
+    ]
+    data = {k: v for s in sections for variant in s.variants for k, v in variant.interactive().items()}
+    if drawn:
+        data["overview"] = {"kind": "overview", "panels": [variant.group.name for variant in drawn]}
     return environment.from_string(files.joinpath("page.html.j2").read_text(encoding="utf-8")).render(
         # The script is named by its hash: nothing that finds its way into the page can run, nothing can be fetched.
         policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         style=style,
         script=script,
-        data={k: v for s in sections for variant in s.variants for k, v in variant.interactive().items()},
+        data=data,
         sections=sections,
+        findings=overview.findings(groups, verdicts),
+        ranking=overview.ranking(groups),
+        overview=figures.overview([variant.group for variant in drawn]) if drawn else None,
         claims=[one for one in claimed if one.main.variant],
         claims_without_runs=[one.claim.name for one in claimed if not one.main.variant],
         counts=[(status, sum(one.main.status == status for one in claimed)) for status in claims.STATUSES],
@@ -56,6 +74,20 @@ def render(
         problems=problems,
         notices=notices,
     )
+
+
+def _names(text: str) -> Markup:
+    """Text in which `names` are set as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _brief(table: Table) -> Table | None:
+    """The table without the columns that are shown on demand; None where it has no such columns."""
+    kept = [k for k, heading in enumerate(table.headings) if heading in (table.brief or table.headings)]
+    if len(kept) == len(table.headings):
+        return None
+    rows: tuple[tuple[Cell, ...], ...] = tuple(tuple(row[k] for k in kept) for row in table.rows)
+    return Table(f"{table.name}-brief", table.title, table.variant, tuple(table.headings[k] for k in kept), rows)
 
 
 def _image(figure: Figure) -> str:

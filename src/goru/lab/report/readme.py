@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from goru.lab import paper
 from goru.lab.errors import LabError
 from goru.lab.paper.columns import count
-from goru.lab.paper.outcomes import Group, spread
-from goru.lab.report import claims, figures, tables
+from goru.lab.paper.outcomes import Group, number, spread
+from goru.lab.report import claims, figures, overview, tables
 from goru.lab.report.page import MARKS
 from goru.lab.report.reading import load, unverified
 from goru.lab.report.sections import machine
 
 BEGIN, END = "<!-- results: made by `make results`, do not edit -->", "<!-- end of results -->"
 
-_PARTLY, _UNFINISHED, _FAILED = "†", "…", "failed"
-
-
-@dataclass(frozen=True)
-class _Number:
-    """A model's number in the table of results, with what has to be explained about it."""
-
-    text: str = ""
-    partly: bool = False
-    unfinished: bool = False
-    failed: bool = False
+_CLAIMS = "The paper's claims"
 
 
 def beside_runs(record: Path) -> dict[str, bytes]:
@@ -37,7 +26,9 @@ def beside_runs(record: Path) -> dict[str, bytes]:
     found = {"README.md": _readme(groups).encode()}
     drawn = _drawn(groups)
     if drawn:
-        found["overview.svg"] = figures.overview(drawn).svg.encode()
+        for dark in (False, True):
+            figure = figures.overview(drawn, dark)
+            found[f"{figure.name}.svg"] = figure.svg.encode()
     return found
 
 
@@ -53,12 +44,12 @@ def in_readme(readme: Path, record: Path) -> str:
 
 
 def section(groups: list[Group], folder: str) -> str:
-    """Picture, numbers and verdicts in Markdown; `folder` is where the record is, seen from the text."""
-    parts = []
-    if _drawn(groups):
-        parts.append(f"![Test loss of every model on the synthetic tasks, against iterations]({folder}/overview.svg)\n")
-    parts += [_headline(groups), _verdicts(groups)]
-    return "\n".join(parts)
+    """Picture, ranking and the count of claims in Markdown; `folder` is where the record is, seen from the text."""
+    judged = claims.by_claim(claims.judge_all(groups))
+    reproduced = sum(one.main.status == claims.REPRODUCED for one in judged)
+    link = f"{folder}/README.md#{_CLAIMS.lower().replace(' ', '-').replace(chr(39), '')}"
+    counted = f"[{reproduced} of {len(judged)} claims]({link}) of the paper reproduced.\n"
+    return "\n".join([*_picture(groups, folder), _slim(groups), counted])
 
 
 def numbers(record: Path) -> str:
@@ -78,27 +69,50 @@ def _drawn(groups: list[Group]) -> list[Group]:
     return [group for group in groups if group.experiment.in_overview and group.variant == "paper"]
 
 
+def _picture(groups: list[Group], folder: str) -> list[str]:
+    if not _drawn(groups):
+        return []
+    said = "Test loss of every model on the synthetic tasks, against iterations"
+    return [
+        "<picture>",
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{folder}/overview-dark.svg">',
+        f'  <img alt="{said}" src="{folder}/overview.svg">',
+        "</picture>\n",
+    ]
+
+
+def _slim(groups: list[Group]) -> str:
+    """One row an experiment in the paper's setting, one column a model, the best in bold."""
+    found = overview.ranking(groups)
+    if found is None:
+        return ""
+    rows = []
+    for group in found.groups:
+        measure, first = found.measure(group), found.first(group)
+        cells = [found.cell(group, model).text for model in found.models]
+        bold = [f"**{text}**" if m in first else text for m, text in zip(found.models, cells, strict=True)]
+        rows.append((f"{found.label(group)}: {measure.heading} {'↑' if measure.higher_is_better else '↓'}", *bold))
+    table = tables.markdown_rows(("experiment", *(model.title for model in found.models)), rows)
+    return f"{table}\nBest in bold; ↓ lower is better, ↑ higher; {found.note}.\n"
+
+
 def _headline(groups: list[Group]) -> str:
-    """One row an experiment and setting, one column a model; the paper's number or words in brackets."""
+    """One row an experiment and setting, one column a model; below it what the paper has there."""
     groups = [group for group in groups if group.experiment.measure]
     trained = [model for group in groups for model in group.models]
     models = [model for model in dict.fromkeys([*paper.MODELS, *trained]) if model in trained and not _apart(model)]
-    numbers = [[_number(group, model) for model in models] for group in groups]
-    shown = [number for row in numbers for number in row]
+    rows = []
+    for group in groups:
+        assert group.experiment.measure is not None
+        rows.append((_title(group), group.experiment.measure.heading, *(_number(group, model) for model in models)))
+        theirs = [_in_paper(group, model) for model in models]
+        if any(theirs):
+            rows.append(("", "the paper", *theirs))
+    signs = overview.ranking(groups)
     notes = [f" {note}" for note in dict.fromkeys(map(_difference_note, groups)) if note]
-    note = (
-        "In brackets: the paper"
-        + (f"; {_PARTLY} marks a mean over some of the parts" if any(one.partly for one in shown) else "")
-        + (f"; {_UNFINISHED} is a run that has not ended" if any(one.unfinished for one in shown) else "")
-        + (f"; {_FAILED} is a run that ended without a result" if any(one.failed for one in shown) else "")
-        + f". {_done(groups)}{''.join(notes)}\n"
-    )
-    rows = [
-        (_title(group), group.experiment.measure.title if group.experiment.measure else "", *(one.text for one in row))
-        for group, row in zip(groups, numbers, strict=True)
-    ]
+    note = f"{signs.note[:1].upper()}{signs.note[1:]}. " if signs and signs.note else ""
     table = tables.markdown_rows(("experiment", "measure", *map(paper.title, models)), rows)
-    return "\n".join([note, table, *_in_words(groups)])
+    return "\n".join([f"{note}{_done(groups)}{''.join(notes)}\n", table, *_in_words(groups)])
 
 
 def _apart(model: str) -> bool:
@@ -117,7 +131,7 @@ def _done(groups: list[Group]) -> str:
 def _in_words(groups: list[Group]) -> list[str]:
     """The models without a column."""
     sentences = [
-        f"{_title(group)}, {paper.title(model)}: {_number(group, model).text}."
+        f"{_title(group)}, {paper.title(model)}: {_number(group, model)} (paper: {_in_paper(group, model)})."
         for group in groups
         for model in group.models
         if _apart(model)
@@ -136,24 +150,18 @@ def _title(group: Group) -> str:
     return title if group.variant == "paper" else f"{title}, {group.variant}"
 
 
-def _number(group: Group, model: str) -> _Number:
-    if model not in group.models:
-        return _Number()
-    if not group.finished(model):
-        if all(record.state == "failed" for record in group.models[model]):
-            return _Number(_FAILED, failed=True)
-        return _Number(_UNFINISHED, unfinished=True)
+def _number(group: Group, model: str) -> str:
+    """A model's number, with its deviation where it has several seeds."""
+    text, measure = overview.number(group, model), group.experiment.measure
+    seeds = group.seed_means(model, measure.score) if measure and model in group.models else []
+    if measure is None or len(seeds) < 2:
+        return text
+    return f"{text} ± {number(measure.scale_of(group) * spread(seeds).deviation, measure.digits)}"
+
+
+def _in_paper(group: Group, model: str) -> str:
     measure = group.experiment.measure
-    value = measure.value(group, model) if measure else None
-    if measure is None or value is None:
-        return _Number()
-    scale, digits = measure.scale_of(group), measure.digits
-    seeds = spread([scale * mean for mean in group.seed_means(model, measure.score)] or [value])
-    deviation = f" ± {seeds.deviation:.{digits}f}, {seeds.count} seeds" if seeds.count > 1 else ""
-    partly = not group.complete_seeds(model)
-    theirs = measure.paper(group, model)
-    text = f"{value:.{digits}f}{deviation}{_PARTLY if partly else ''}{f' ({theirs})' if theirs else ''}"
-    return _Number(text, partly=partly)
+    return measure.paper(group, model) if measure and model in group.models else ""
 
 
 def _verdicts(groups: list[Group]) -> str:
@@ -190,7 +198,10 @@ def _readme(groups: list[Group]) -> str:
         *(f"- {sentence}" for sentence in unverified(groups)),
         "",
         "## Results\n",
-        section(groups, "."),
+        *_picture(groups, "."),
+        _headline(groups),
+        f"## {_CLAIMS}\n",
+        _verdicts(groups),
         "## What is in it\n",
         tables.markdown_rows(("experiment", "setting", "model", "seeds", "runs finished", "not finished"), rows, True),
     ]

@@ -11,8 +11,7 @@ from goru.lab.durations import duration
 from goru.lab.paper import columns
 from goru.lab.paper.columns import Cell, Table
 from goru.lab.paper.definition import Experiment
-from goru.lab.paper.outcomes import Group, Record
-from goru.lab.paper.rules import SOLVED
+from goru.lab.paper.outcomes import Group, Record, percent
 from goru.lab.report import curves, figures
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
@@ -186,20 +185,27 @@ class Section:
         return [f"Settings not run: {', '.join(absent)}."] if missing else []
 
     @property
+    def main(self) -> Variant:
+        """The setting that is shown first."""
+        return self.variants[0]
+
+    @property
+    def finding(self) -> str:
+        """What its first setting shows, in a sentence."""
+        return self.experiment.found(self.main.group)
+
+    @property
     def learned(self) -> list[str]:
-        """What small runs have learned, a sentence each: who solved the task, who has the lowest loss."""
-        found = []
-        for group in (variant.group for variant in self.variants if variant.group.kind == "quick"):
-            losses = {name: loss for name in group.models if (loss := group.final_mean(name, "test_loss")) is not None}
-            measured = self.experiment.measure
-            if not losses or measured is None or not measured.of_baseline:
-                continue
-            solved = [paper.title(name) for name in losses if losses[name] < SOLVED * group.baseline]
-            best = min(losses, key=lambda name: losses[name])
-            share = f"{losses[best] / group.baseline:.1%} of the baseline"
-            who = f"solved by {', '.join(solved)}" if solved else "not solved yet"
-            found.append(f"{self.experiment.title}: {who}; the lowest loss is {paper.title(best)}'s, {share}.")
-        return found
+        """What runs that judge no claim have learned, a sentence each."""
+        groups = [variant.group for variant in self.variants if variant.group.kind]
+        found = [(group.suffix, self.experiment.found(group)) for group in groups]
+        return [f"{self.experiment.title}{suffix}: {sentence}" for suffix, sentence in found if sentence]
+
+    @property
+    def next_command(self) -> str:
+        """The command that runs it at full size, and what that costs."""
+        hours = self.experiment.seconds / 3600
+        return f"`goru reproduce {self.experiment.name}`" + (f" ({hours:.1f} core hours)" if hours else "")
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -226,7 +232,7 @@ def _loss_share(group: Group, model: str) -> Cell:
     if model not in group.models:
         return Cell("")
     records, found = group.shown(model), group.scores(model, "test_loss")
-    text = f"{found.mean / group.baseline:.1%}" if found else ""
+    text = percent(found.mean / group.baseline) if found else ""
     return Cell(text) if records[0].finished else Cell(f"{text} ({records[0].step} of {records[0].last_step})", "open")
 
 

@@ -1,0 +1,63 @@
+"""What the runs of an experiment show, in a sentence made from their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from goru.lab.paper.models import title
+from goru.lab.paper.outcomes import Group, percent
+from goru.lab.paper.rules import SOLVED
+
+if TYPE_CHECKING:
+    from goru.lab.paper.columns import Measure
+
+_NAMED = 4
+"""Models that a sentence names with their numbers; of more it says the range."""
+
+
+def joined(words: Sequence[str]) -> str:
+    """
+    >>> joined(["GORU", "GRU", "LSTM"]), joined(["GORU"])
+    ('GORU, GRU and LSTM', 'GORU')
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def who_solves(group: Group) -> str:
+    """Which models have solved a task and after how many iterations, and where the others have ended."""
+    losses = {name: loss for name in group.models if (loss := group.final_mean(name, "test_loss")) is not None}
+    if not losses:
+        return ""
+    shares = {name: losses[name] / group.baseline for name in sorted(losses, key=losses.__getitem__)}
+    reached = {name: first_step(group, name) for name in shares if shares[name] < SOLVED}
+    solved = [
+        title(name) + (f" after {step:,.0f} iterations" if step is not None else "")
+        for name, step in sorted(reached.items(), key=lambda item: (item[1] is None, item[1]))
+    ]
+    rest = {name: share for name, share in shares.items() if name not in reached}
+    ends = [f"{title(name)} at {percent(share)}" for name, share in list(rest.items())[:_NAMED]]
+    if len(rest) > _NAMED:
+        ends.append(f"{len(rest) - _NAMED} more at up to {percent(max(rest.values()))}")
+    ended = f"{joined(ends)} of the baseline" if ends else ""
+    if not solved:
+        return f"No model solves it: they end with {ended}."
+    return f"Solved by {joined(solved)}" + (f"; not by {ended}." if ended else ".")
+
+
+def first_step(group: Group, name: str) -> float | None:
+    """When a model was first below the bar; None where one of its runs was at no evaluation."""
+    steps = [record.first_step_below(SOLVED * group.baseline) for record in group.shown(name)]
+    known = [step for step in steps if step is not None]
+    return fmean(known) if known and len(known) == len(steps) else None
+
+
+def who_leads(group: Group, measure: Measure) -> str:
+    """The first three models by a measure."""
+    ranked = measure.ranked(group)
+    if not ranked:
+        return ""
+    first, *rest = [f"{title(name)} with {measure.text(group, name)}{measure.sign}" for name in ranked[:3]]
+    then = f", then {joined(rest)}" if rest else ""
+    return f"{'Highest' if measure.higher_is_better else 'Lowest'} {measure.title}: {first}{then}."

@@ -1,0 +1,125 @@
+"""What a report begins with: the findings in a few sentences, and every model beside every other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from goru.lab import paper
+from goru.lab.paper.columns import Cell, Measure
+from goru.lab.paper.findings import joined
+from goru.lab.paper.models import Model
+from goru.lab.paper.outcomes import Group
+from goru.lab.report import claims
+
+PARTLY, UNFINISHED, FAILED = "†", "…", "failed"
+_MEANINGS = {
+    PARTLY: f"{PARTLY} marks a mean over some of the parts",
+    UNFINISHED: f"{UNFINISHED} is a run that has not ended",
+    FAILED: f"{FAILED} is a run that ended without a result",
+}
+
+
+def main_groups(groups: Sequence[Group]) -> list[Group]:
+    """The paper's setting of each experiment; where nothing was run at full size, the small versions."""
+    full = [group for group in groups if not group.kind]
+    return [group for group in full if group.variant == "paper"] or [
+        group for group in groups if not full and group.variant in ("quick", "generated")
+    ]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Every model on every experiment, by the experiment's own measure."""
+
+    groups: list[Group]
+    models: list[Model]
+
+    def measure(self, group: Group) -> Measure:
+        assert group.experiment.measure is not None
+        return group.experiment.measure
+
+    def label(self, group: Group) -> str:
+        return group.experiment.label or group.experiment.title
+
+    def cell(self, group: Group, model: Model) -> Cell:
+        """A model's number; its tone is its place, where it is one of the first three."""
+        text, final = number(group, model.name), self.measure(group).ranked(group)
+        if model.name not in final:
+            return Cell(text, "open" if text else "")
+        ahead = final[: final.index(model.name)]
+        place = 1 + sum(number(group, one) != text and not paper.model(one).ablation for one in ahead)
+        return Cell(text, f"place{place}" if place <= 3 else "")
+
+    def first(self, group: Group) -> list[Model]:
+        """The best models, several where their numbers read alike."""
+        return [model for model in self.models if self.cell(group, model).tone == "place1"]
+
+    @property
+    def note(self) -> str:
+        """On how many seeds the numbers rest, and what the signs among them mean."""
+        seeds = {len(group.complete_seeds(model)) for group in self.groups for model in group.models} - {0}
+        many = f"1 to {max(seeds)}" if 1 in seeds and len(seeds) > 1 else " or ".join(map(str, sorted(seeds)))
+        rest = (
+            ["each number is from one seed" if seeds == {1} else f"each number is a mean over {many} seeds"]
+            if seeds
+            else []
+        )
+        texts = [self.cell(group, model).text for group in self.groups for model in self.models]
+        found = [meaning for sign, meaning in _MEANINGS.items() if any(sign in text for text in texts)]
+        return "; ".join([*rest, *found])
+
+
+def ranking(groups: Sequence[Group]) -> Ranking | None:
+    """None where no experiment has a measure."""
+    ranked = [group for group in main_groups(groups) if group.experiment.measure]
+    trained = [model for group in ranked for model in group.models]
+    models = [paper.model(name) for name in dict.fromkeys([*paper.MODELS, *trained]) if name in trained]
+    return Ranking(ranked, [model for model in models if not model.ablation]) if ranked else None
+
+
+def number(group: Group, model: str) -> str:
+    """A model's number by the measure of its experiment, or what there is in its place."""
+    if model not in group.models:
+        return ""
+    if not group.finished(model):
+        failed = all(record.state == "failed" for record in group.models[model])
+        return FAILED if failed else UNFINISHED
+    measure = group.experiment.measure
+    text = measure.text(group, model) if measure else ""
+    return text if group.kind or group.complete_seeds(model) or not text else f"{text}{PARTLY}"
+
+
+def findings(groups: Sequence[Group], verdicts: Sequence[claims.Verdict]) -> list[str]:
+    """How the claims fare, what the experiments found that lead, and who is first where."""
+    lead = [
+        f"{group.experiment.label or group.experiment.title}: {found}"
+        for group in main_groups(groups)
+        if group.experiment.leads and (found := group.experiment.found(group))
+    ]
+    return [sentence for sentence in (_on_claims(verdicts), *lead, _on_places(ranking(groups))) if sentence]
+
+
+def _on_claims(verdicts: Sequence[claims.Verdict]) -> str:
+    judged = claims.by_claim(list(verdicts))
+    counts = {status: sum(one.main.status == status for one in judged) for status in claims.STATUSES}
+    if counts[claims.OPEN] == len(judged):
+        return ""
+    words = {claims.PARTLY: "{} in part", claims.NOT_REPRODUCED: "{} not", claims.OPEN: "{} not yet decided"}
+    rest = [text.format(counts[status]) for status, text in words.items() if counts[status]]
+    return f"{counts[claims.REPRODUCED]} of the paper's {len(judged)} claims are reproduced in the paper's setting" + (
+        f", {joined(rest)}." if rest else "."
+    )
+
+
+def _on_places(found: Ranking | None) -> str:
+    """Who is first on which experiments, those with most of them first."""
+    if found is None:
+        return ""
+    where: dict[str, list[str]] = {}
+    for group in found.groups:
+        for model in found.first(group):
+            where.setdefault(model.title, []).append(found.label(group).lower())
+    first = sorted(where, key=lambda title: -len(where[title]))
+    named = "; ".join(f"{name} on {joined(where[name])}" for name in first)
+    return f"First by these numbers: {named}." if named else ""
