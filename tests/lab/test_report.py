@@ -20,7 +20,7 @@ from goru.lab.errors import LabError
 from goru.lab.paper import columns
 from goru.lab.paper.columns import Cell
 from goru.lab.paper.outcomes import spread
-from goru.lab.report import claims, costs, curves, page, record, sections
+from goru.lab.report import claims, costs, curves, overview, page, record, sections
 from goru.lab.report.reading import load
 
 EURNNS = ("eurnn-real", "eurnn-complex")
@@ -630,3 +630,27 @@ def test_nowhere_to_write(tmp_path: Path) -> None:
 def test_spread() -> None:
     assert spread([1.0, 3.0]).deviation == pytest.approx(2**0.5)
     assert (spread([2.0]).deviation, str(spread([2.0]))) == (0.0, "2.000")
+
+
+def test_findings_name_the_claims_that_fare_better_with_another_start():
+    copying = paper.experiment("copying")
+    claim = copying.claims[0]
+
+    def verdict(status: str, variant: str = "paper", stand_in: str = "") -> claims.Verdict:
+        return claims.Verdict(claim, copying, variant, status, stand_in=stand_in)
+
+    def starts(main: str, *others: claims.Verdict) -> list[str]:
+        return overview.other_starts([claims.Judged(claim, verdict(main), list(others))])
+
+    partly = verdict(claims.PARTLY, stand_in="goru-memory")
+    assert starts(claims.NOT_REPRODUCED, partly) == [f"With GORU, memory T: {claim.name} in part."]
+    whole = verdict(claims.REPRODUCED, stand_in="goru-memory")
+    assert starts(claims.PARTLY, whole) == [f"With GORU, memory T: {claim.name} too."]
+    for main, other in (
+        (claims.REPRODUCED, partly),  # worse
+        (claims.PARTLY, partly),  # the same
+        (claims.OPEN, whole),  # nothing to compare with
+        (claims.NOT_REPRODUCED, verdict(claims.REPRODUCED, "lr0.001", "goru-memory")),  # another setting
+        (claims.NOT_REPRODUCED, verdict(claims.REPRODUCED, "lr0.001")),
+    ):
+        assert starts(main, other) == []

@@ -107,9 +107,25 @@ def _on_claims(verdicts: Sequence[claims.Verdict]) -> str:
         return ""
     words = {claims.PARTLY: "{} in part", claims.NOT_REPRODUCED: "{} not", claims.OPEN: "{} not yet decided"}
     rest = [text.format(counts[status]) for status, text in words.items() if counts[status]]
-    return f"{counts[claims.REPRODUCED]} of the paper's {len(judged)} claims are reproduced in the paper's setting" + (
-        f", {joined(rest)}." if rest else "."
-    )
+    sentence = f"{counts[claims.REPRODUCED]} of the paper's {len(judged)} claims are reproduced in the paper's setting"
+    return " ".join([sentence + (f", {joined(rest)}." if rest else "."), *other_starts(judged)])
+
+
+def other_starts(judged: Sequence[claims.Judged]) -> list[str]:
+    """For each other start of GORU, the claims that fare better with it in the paper's setting."""
+    better: dict[str, dict[str, list[str]]] = {}
+    for one in judged:
+        for other in one.others:
+            improves = claims.STATUSES.index(other.status) < claims.STATUSES.index(one.main.status)
+            if other.stand_in and other.variant == one.main.variant and improves and one.main.status != claims.OPEN:
+                better.setdefault(other.stand_in, {}).setdefault(other.status, []).append(one.claim.name)
+    words = {claims.REPRODUCED: "{} too", claims.PARTLY: "{} in part"}
+    return [
+        f"With {paper.title(start)}: "
+        + ", ".join(words[status].format(joined(names)) for status in words if (names := found.get(status)))
+        + "."
+        for start, found in better.items()
+    ]
 
 
 def _on_places(found: Ranking | None) -> str:

@@ -48,8 +48,10 @@ def section(groups: list[Group], folder: str) -> str:
     judged = claims.by_claim(claims.judge_all(groups))
     reproduced = sum(one.main.status == claims.REPRODUCED for one in judged)
     link = f"{folder}/README.md#{_CLAIMS.lower().replace(' ', '-').replace(chr(39), '')}"
-    counted = f"[{reproduced} of {len(judged)} claims]({link}) of the paper reproduced.\n"
-    return "\n".join([*_picture(groups, folder), _slim(groups), counted])
+    counted = f"[{reproduced} of {len(judged)} claims]({link}) of the paper reproduced."
+    return "\n".join(
+        [*_picture(groups, folder), _slim(groups), " ".join([counted, *overview.other_starts(judged)]) + "\n"]
+    )
 
 
 def numbers(record: Path) -> str:
