@@ -1,6 +1,7 @@
 """`make bench`: tables of speed and memory on the terminal, everything as JSON beside them.
 
-`python -m benchmarks --record` keeps it as benchmarks/speed.json, from which the README has its numbers.
+`python -m benchmarks --record` keeps it as benchmarks/speed.json, from which the README, docs/speed.md and the chart
+have their numbers.
 
 Times are medians of interleaved rounds in one run, in milliseconds; roofline.py explains the share of the roofline,
 which comes from the rates of `sgemm` and `copy` in the same run. The tables are not printed when a kernel disagrees
@@ -226,8 +227,10 @@ def main() -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="thread counts to measure with")
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/bench.json"))
-    parser.add_argument("--record", action="store_true", help="keep the measurement and renew the README with it")
-    parser.add_argument("--page", action="store_true", help="renew the README from the last record, do not measure")
+    parser.add_argument(
+        "--record", action="store_true", help="keep the measurement and renew README, pages and pictures with it"
+    )
+    parser.add_argument("--page", action="store_true", help="renew them from the last record, do not measure")
     parser.add_argument("--compare", metavar="REVISION", help="time the training section of a git revision too")
     options = parser.parse_args()
     if options.page:
@@ -269,8 +272,9 @@ def main() -> int:
 
 def renew_readme() -> int:
     measured = json.loads(readme.MEASURED.read_text())
-    readme.README.write_text(readme.renew(readme.README.read_text(), measured))
-    print(f"renewed {readme.README}")
+    for file, text in readme.renewed(measured).items():
+        file.write_text(text, encoding="utf-8")
+        print(f"renewed {file}")
     return 0
 
 

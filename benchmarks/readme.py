@@ -1,20 +1,38 @@
-"""What the README says of speed and memory, from the last measurement that was recorded."""
+"""What the README, the page docs/speed.md and their pictures say of speed and memory, from the recorded measurement."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from . import chart
 from .tables import Rows, cell, fill, table
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "speed.md"
+PICTURES = {scheme: ROOT / "docs" / "images" / f"speed-{scheme}.svg" for scheme in chart.SCHEMES}
 MEASURED = ROOT / "benchmarks" / "speed.json"
 
 
-def renew(text: str, measured: dict[str, Any]) -> str:
-    """The README with its numbers of speed and memory as measured."""
-    return fill(text, {"speed": _text(measured)})
+def renewed(measured: dict[str, Any]) -> dict[Path, str]:
+    """Every file that has numbers of the measurement, with the numbers as measured."""
+    files = {picture: chart.bars(measured, scheme) for scheme, picture in PICTURES.items()}
+    for page, text in ((README, _short(measured)), (PAGE, _text(measured))):
+        files[page] = fill(page.read_text(encoding="utf-8"), {"speed": text})
+    return files
+
+
+def _short(measured: dict[str, Any]) -> str:
+    """The picture, and the mean over all shapes."""
+    light, dark = (PICTURES[scheme].relative_to(ROOT) for scheme in ("light", "dark"))
+    training = measured["sections"][f"training, {measured['threads'][0]} threads"]
+    return (
+        f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{dark}">\n'
+        f'  <img alt="{chart.described(measured)}" src="{light}">\n</picture>\n\n'
+        f"Over {len(training) - 1} shapes, on the geometric mean, a training step of a GORU is "
+        f"{_factors(training[-1])}."
+    )
 
 
 def _text(measured: dict[str, Any]) -> str:

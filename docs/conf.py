@@ -24,12 +24,21 @@ from goru.lab.report import readme
 project = "goru"
 version = release = installed_version("goru")
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+autodoc_typehints = "none"  # they are in the signature
+autodoc_class_signature = "mixed"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"exclude-members": "extra_repr"}
+napoleon_custom_sections = ["Shape"]
+napoleon_use_ivar = True
+default_role = "code"  # of docstrings: a name in backticks is code
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 exclude_patterns = ["_static"]
 nitpicky = True
+# Of other packages there is no inventory: the build asks nothing of the network. Names of goru have to be there.
+nitpick_ignore_regex = [(r"py:.*", r"(?!goru\.).*")]
 # A name in the contents without a page is let pass; a page that is missing from the contents is an error all the same.
 suppress_warnings = ["toc.not_readable"]
 
@@ -113,8 +122,15 @@ def _plain(text: str) -> str:
     return "`".join(parts)
 
 
+def link_to_torch(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
+    """Names of torch in docstrings lead to its documentation."""
+    where = r"`torch.nn.\1 <https://docs.pytorch.org/docs/stable/generated/torch.nn.\1.html>`__"
+    lines[:] = [re.sub(r"`torch\.nn\.([A-Z]\w+)`", where, line) for line in lines]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (show_inline_formula, None), (show_formula, None))
+    app.connect("autodoc-process-docstring", link_to_torch)
     app.add_directive("decisions", Decisions)
     app.add_directive("costs", Costs)
     app.add_directive("claims", Claims)

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
-from benchmarks import readme, tables
+import pytest
+
+from benchmarks import chart, readme, tables
 from goru.lab import paper
 
 
-def test_the_speed_in_the_readme_is_the_recorded_one() -> None:
-    text = readme.README.read_text()
-    renewed = readme.renew(text, json.loads(readme.MEASURED.read_text()))
-    assert renewed == text, "run: python -m benchmarks --page"
+def test_the_speed_in_readme_page_and_pictures_is_the_recorded_one() -> None:
+    renewed = readme.renewed(json.loads(readme.MEASURED.read_text()))
+    assert {file.suffix for file in renewed} == {".md", ".svg"}
+    for file, text in renewed.items():
+        assert file.read_text(encoding="utf-8") == text, f"{file.name}: run python -m benchmarks --page"
+
+
+def test_the_bars_are_as_long_as_the_times() -> None:
+    measured = json.loads(readme.MEASURED.read_text())
+    times = list(chart.times(measured).values())
+    for file in readme.PICTURES.values():
+        tree = ElementTree.parse(file)
+        widths = [float(bar.attrib["width"]) for bar in tree.iter("{http://www.w3.org/2000/svg}rect")]
+        assert len(widths) == 3
+        assert [width / max(widths) for width in widths] == pytest.approx([t / max(times) for t in times], abs=1e-3)
+        said = [text.text for text in tree.iter("{http://www.w3.org/2000/svg}text")]
+        assert {tables.cell(time) for time in times} <= set(said)
 
 
 def test_the_cost_in_the_readme() -> None:

@@ -30,6 +30,7 @@ def test_report_and_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: p
         assert words in text
     if native.unavailable_reason() is None:
         assert f"instruction set {native.isa()}" in text
+    assert text.splitlines()[-1] == "everything works"
 
 
 def test_a_wrong_kernel_is_noticed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +44,9 @@ def test_a_wrong_kernel_is_noticed(capsys: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setitem(MANUAL.kernels, "goru", replace(right, forward=wrong))
     monkeypatch.setattr(doctor, "SECONDS", 600.0)  # on a busy machine too
     assert doctor.main([]) == 1
-    assert "FAILED manual float64 GORU by rotations forward" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "FAILED manual float64 GORU by rotations forward" in text
+    assert text.splitlines()[-1].endswith("checks failed")
 
 
 def test_a_self_test_cut_short_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import goru
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,6 +47,35 @@ def run(command: str, folder: Path, timeout: int = 600) -> subprocess.CompletedP
 
 def test_the_two_commands_come_first() -> None:
     assert [command for command in commands() if command.startswith("make")][:2] == ["make demo", "make test"]
+
+
+def test_code_fits_the_width_of_github() -> None:
+    code = re.findall(r"^```\w+\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    assert len(code) > 5
+    assert [line for block in code for line in block.splitlines() if len(line) > 88] == []
+
+
+def test_links_and_pictures_are_there() -> None:
+    named = re.findall(r"\]\(([^)#]+)", README) + re.findall(r'(?:src|srcset)="([^"]+)"', README)
+    local = {path for path in named if not path.startswith("https://")}
+    assert len(local) > 10
+    assert [path for path in sorted(local) if not (ROOT / path).is_file()] == []
+    for path in {p for p in named if p.startswith("https://")}:
+        assert path.startswith(("https://arxiv.org/abs/1706.02761", "https://docs.pytorch.org/")), path
+
+
+@pytest.mark.parametrize("name", ["cell", "speed"])
+def test_pictures_for_light_and_dark_differ_in_colours_alone(name: str) -> None:
+    light, dark = ((ROOT / f"docs/images/{name}-{scheme}.svg").read_text() for scheme in ("light", "dark"))
+    assert light != dark
+    assert re.sub("#[0-9a-f]{6}", "#", light) == re.sub("#[0-9a-f]{6}", "#", dark)
+
+
+def test_every_argument_of_goru_is_listed() -> None:
+    section = README.partition("## Arguments of `GORU`")[2].partition("\n## ")[0]
+    for parameter in inspect.signature(goru.GORU).parameters.values():
+        given = "" if parameter.default is parameter.empty else f"={parameter.default!r}".replace("'", '"')
+        assert f"`{parameter.name}{given}`" in section
 
 
 def test_python_examples_run() -> None:

@@ -16,9 +16,13 @@ def smallest_magnitude(dtype: torch.dtype) -> float:
 
 
 def modrelu(a: Tensor, b: Tensor) -> Tensor:
-    """a / |a| * relu(|a| + b), for real or complex `a` and a real `b` that broadcasts against it.
+    """`a / |a| * relu(|a| + b)`: shortens or lengthens `a` by `b` and keeps its sign or phase.
 
-    Nothing is added to |a|: at a = 0 the value and the gradients of both arguments are 0, never NaN.
+    Args:
+        a: real or complex, of any shape.
+        b: real, of a shape that broadcasts against that of `a`.
+
+    Nothing is added to the magnitude: at a = 0 the value and the gradients of both arguments are 0, never NaN.
 
     >>> modrelu(torch.tensor([-3.0, 0.5, 0.0]), torch.tensor(-1.0))
     tensor([-2.,  0.,  0.])

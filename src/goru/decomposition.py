@@ -31,7 +31,15 @@ def _check_real(matrix: Tensor) -> None:
 
 def nearest_rotation(matrix: Tensor) -> Tensor:
     """The rotation (det +1) nearest to `matrix` in the Frobenius norm: its polar factor, with the least singular
-    direction turned over where the determinant asks for it."""
+    direction turned over where the determinant asks for it.
+
+    Args:
+        matrix: (H, H), real.
+
+    >>> nearest_rotation(torch.tensor([[0.0, -3.0], [2.0, 0.0]]))
+    tensor([[ 0., -1.],
+            [ 1.,  0.]])
+    """
     _check_square(matrix)
     _check_real(matrix)
     if not matrix.isfinite().all():
@@ -48,6 +56,12 @@ def angles_of_rotation(rotation: Tensor) -> Tensor:
     Elements are nulled along the antidiagonals, alternately by rotations of columns and of rows (Clements et al.
     2016), which leaves a diagonal of signs. The signs move to the input side of the mesh and then through it: each
     layer passes a lone -1 to the right, two that meet become a rotation by pi, and after H layers none is left.
+
+    Args:
+        rotation: (H, H), orthogonal, with determinant +1.
+
+    >>> angles_of_rotation(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
+    tensor([1.5708], dtype=torch.float64)
     """
     H = _check_square(rotation)
     _check_real(rotation)
@@ -120,6 +134,17 @@ def fit_angles(mesh: Mesh, target: Tensor, starts: int = 3, iterations: int = 20
     """Angles whose matrix is near to `target` in the Frobenius norm: the best of a few local searches, in float64.
 
     A mesh with fewer angles than a rotation has is not convex and reaches only part of them; look at what is left.
+
+    Args:
+        mesh: which rotations there are.
+        target: (H, H).
+        starts: searches, each from other angles.
+        iterations: of each search.
+
+    >>> mesh = Mesh("fft", 4)
+    >>> target = mesh.matrix(torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64))
+    >>> bool((mesh.matrix(fit_angles(mesh, target)) - target).abs().max() < 1e-3)
+    True
     """
     if _check_square(target) != mesh.size:
         raise ValueError(f"the mesh has {mesh.size} units, the target has shape {tuple(target.shape)}")

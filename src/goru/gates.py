@@ -31,6 +31,10 @@ class GateRecord:
     GORU and GRU have `reset`, `update`, `candidate` and `state`; an LSTM has `input_gate`, `forget_gate`,
     `output_gate`, `candidate`, `cell` and `state`; the others stay None. Batch rows are in the order of the input.
     Beyond a row's end all signals are 0. A gate of a GORU that is off reads 1 (reset) or 0 (update).
+
+    >>> with record(nn.LSTM(3, 4)) as (first,):
+    ...     first.name, first.layer, first.reverse, first.forget_gate
+    ('', 0, False, None)
     """
 
     name: str
@@ -56,6 +60,9 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
 
     Yields one record per layer and direction, filled by each forward pass with its signals. The pass itself is not
     touched: the signals are computed beside it, from the same inputs and weights, without gradients.
+
+    Args:
+        module: a layer, or a model that has some.
 
     >>> layer = GORU(3, 4)
     >>> with record(layer) as records:

@@ -31,8 +31,17 @@ class Mesh:
     `kind="tunable"` alternates the pairs (0,1)(2,3)... and (1,2)(3,4)... over `capacity` layers;
     `kind="fft"` has ceil(log2 size) layers of distance ..., 4, 2, 1 and takes no capacity.
 
+    Args:
+        kind: "fft" or "tunable".
+        size: units, H.
+        capacity: layers of a tunable mesh (None: 2).
+        complex: unitary in place of orthogonal.
+
     >>> Mesh("fft", 6).pairs
     (((0, 4), (1, 5)), ((0, 2), (1, 3)), ((0, 1), (2, 3), (4, 5)))
+    >>> mesh = Mesh("tunable", 4, capacity=4)
+    >>> orthogonality_error(mesh.matrix(torch.ones(mesh.num_angles))) < 1e-6
+    True
     """
 
     kind: str
@@ -154,7 +163,10 @@ def _slots(kind: str, size: int, capacity: int | None, device: torch.device) -> 
 
 
 def orthogonality_error(matrix: Tensor) -> float:
-    """max |U^H U - I|, computed in double precision so that it tells of U and not of the product.
+    """`max |U^H U - I|`, computed in double precision so that it tells of U and not of the product.
+
+    Args:
+        matrix: (H, H), real or complex.
 
     >>> orthogonality_error(torch.eye(3))
     0.0

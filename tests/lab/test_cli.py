@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -345,3 +346,84 @@ def test_the_command_uses_the_library(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.endswith("AttributeError: module 'goru' has no attribute 'x'\n")
+
+
+def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--steps", "7", "--variant", "mine"], "holds another configuration (steps 6 there, 7 here)"),
+        (["--capacity", "4"], "capacity is a choice of mesh='tunable' only"),
+        (["--device", "meta"], "--device meta cannot be used here"),
+        (["--patience", "3"], "--patience has no effect"),
+        (["--decay", "0.5", "--rule", "adam"], "--decay has no effect on adam"),
+    ],
+)
+def test_a_refused_run_touches_nothing_and_prints_one_line(
+    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["run", "copying", "--model", "goru", *TINY]
+    assert main([*arguments, "--variant", "mine"]) == 0
+    capsys.readouterr()
+    before = everything_in(Path("runs"))
+    assert main([*arguments, *more]) != 0
+    output = capsys.readouterr()
+    (line,) = (output.out + output.err).splitlines()
+    assert said in line
+    assert everything_in(Path("runs")) == before
+
+
+def test_run_says_what_it_will_cost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the first step; a run that is stopped then has printed it."""
+    from goru.lab.training import signals
+
+    monkeypatch.setattr(signals.StopOnSignal, "__call__", lambda self: True)
+    assert main(["run", "copying"]) == 130
+    first, *_ = capsys.readouterr().out.splitlines()
+    minutes = round(paper.experiment("copying").run_seconds(paper.experiment("copying").config("goru")) / 60)
+    assert first == f"10000 steps, about {minutes} minutes on one core; the small version: --quick."
+    # Other sizes were not measured.
+    assert main(["run", "copying", *TINY]) == 130
+    assert capsys.readouterr().out.startswith("6 steps.\n")
+
+
+def test_record_names_what_is_unfinished(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).resolve().parent.parent.parent
+    shutil.copytree(root / "results" / "speech", "runs/speech")
+    directory = runs.find(Path("runs"))[0]
+    assert main(["record", "--out", "record"]) == 0
+    assert "unfinished" not in capsys.readouterr().out
+    for name in ("result.json", "manifest.json"):
+        (directory / name).unlink()
+    assert main(["record", "--out", "other"]) == 0
+    text = capsys.readouterr().out
+    assert f"unfinished: {directory.relative_to('runs')} (" in text
+    assert "1 of the runs in runs unfinished" in text
+
+
+def test_an_unknown_command_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["foo"]) == 2
+    assert f"there are: {', '.join(VERBS)}, doctor." in capsys.readouterr().err
+    assert main(["docter"]) == 2
+    assert 'did you mean "doctor"?' in capsys.readouterr().err
+
+
+def test_piped_tables_are_not_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("COLUMNS")
+    assert main(["run", "copying", "--model", "goru", *TINY]) == 0
+    capsys.readouterr()
+    assert main(["status"]) == 0
+    text = capsys.readouterr().out
+    (directory,) = runs.find(Path("runs"))
+    assert str(directory.relative_to("runs")) in text
+    for heading in ("state", "step", "loss", "held out", "baseline", "accuracy", "step/s", "time"):
+        assert heading in text.splitlines()[0]
+    assert main(["ls"]) == 0
+    text += capsys.readouterr().out
+    for one in paper.EXPERIMENTS.values():
+        assert ", ".join(one.models) in text
+    assert "…" not in text

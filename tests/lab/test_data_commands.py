@@ -51,9 +51,10 @@ def test_path(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_verify(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = said(capsys, "data", "verify")
-    assert code == 0
+    code, out, err = said(capsys, "data", "verify")
+    assert code == 1
     assert out.count("missing") == 5
+    assert err == "goru: none of the data sets is on this machine, so nothing was verified.\n"
     code, _, err = said(capsys, "data", "verify", "ptb")
     assert code == 1
     assert err.count("\n") == 1

@@ -147,6 +147,10 @@ def use_backend(name: str) -> Iterator[None]:
     A graph that torch.compile made for training keeps the implementation that was chosen when it was traced, and so
     does every graph traced on "reference", which is plain torch. Any other one chooses when it runs.
 
+    Args:
+        name: "native" (C++ kernels, CPU), "triton" (GORU on NVIDIA devices), "manual" (torch, with a hand-derived
+            backward pass), "reference" (the plain equations), or "auto": the first of these that can run.
+
     >>> import goru, torch
     >>> with goru.use_backend("reference"):
     ...     output, h_n = goru.GORU(3, 4)(torch.ones(5, 2, 3))

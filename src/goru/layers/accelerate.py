@@ -33,6 +33,12 @@ def accelerate(module: nn.Module) -> Acceleration:
     The new layers have the very parameters of the old ones (an optimizer keeps working, tied weights stay tied), their
     hooks, their mode and their state dict. A layer that would not behave the same is left as it is, with the reason.
 
+    Args:
+        module: the model; it is changed in place.
+
+    Returns:
+        What was done: `replaced`, the names of the new layers, and `left`, the reason for each that stayed.
+
     >>> model = nn.Sequential(nn.LSTM(10, 20))
     >>> print(accelerate(model))
     0: replaced

@@ -93,14 +93,27 @@ class EURNN(OrthogonalLayer):
     >>> output.shape, h_n.dtype
     (torch.Size([50, 32, 64]), torch.complex64)
 
-    Arguments as in nn.GRU, and by keyword only:
+    Args:
+        input_size: features of the input, I.
+        hidden_size: units of the state, H; any number.
+        num_layers: layers stacked on each other.
+        bias: False leaves the biases out. Then modReLU is the identity and the whole layer is linear.
+        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
+        dropout: of the output of every layer but the last, while training.
+        bidirectional: a second direction reads each sequence from its end.
         complex: True for a unitary U and a complex state: `output` is its real part, `h_n` and `hx` are complex. A head
-            on the last state reads `h_n[-1].real`: the real part alone could not be given back as `hx`.
+            on the last state reads `h_n[-1].real`: the real part alone could not be given back as `hx`. This and what
+            follows: by keyword only.
         mesh: how the rotations are laid out, "tunable" or "fft".
-        capacity: number of layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every U.
-        backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+        capacity: layers of the tunable mesh, 1 to hidden_size (None: 2). hidden_size layers reach every U.
+        backend: "reference", "manual", "native", "triton" or "auto"; see :func:`goru.use_backend`.
+        device, dtype: of the parameters.
 
-    With `bias=False` modReLU is the identity and the whole layer is linear.
+    Shape:
+        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `hx`: (layers * directions, B, H), zeros if not given
+        - `lengths`: (B), the steps of each row of a padded batch
+        - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
     """
 
     def __init__(
@@ -152,11 +165,20 @@ class EURNN(OrthogonalLayer):
 
 
 class EURNNCell(OrthogonalCell):
-    """One step of an EURNN: from an input (B, I) and a state (B, H) to the next state, complex if the cell is.
+    """One step of an EURNN, called as `torch.nn.GRUCell` is; the state is complex if the cell is.
 
     >>> cell = EURNNCell(10, 20, complex=False)
     >>> cell(torch.zeros(3, 10)).shape
     torch.Size([3, 20])
+
+    Args:
+        input_size, hidden_size, bias: as in :class:`goru.EURNN`.
+        complex, mesh, capacity, backend, device, dtype: as in :class:`goru.EURNN`, by keyword only.
+
+    Shape:
+        - `input`: (B, I) or (I)
+        - `hx`: (B, H) or (H), zeros if not given
+        - returns the next state, of the shape of `hx`
     """
 
     def __init__(

@@ -82,9 +82,24 @@ class GRU(RecurrentLayer):
     >>> output.shape, h_n.shape
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
-    By keyword only:
-        checkpoint: training saves states alone and recomputes so many steps at a time; see docs/layers.md.
-        backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+    Args:
+        input_size: features of the input, I.
+        hidden_size: units of the state, H; any number.
+        num_layers: layers stacked on each other.
+        bias: False leaves the biases out.
+        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
+        dropout: of the output of every layer but the last, while training.
+        bidirectional: a second direction reads each sequence from its end.
+        checkpoint: training saves states alone and recomputes this many steps at a time. None saves the gates.
+            By keyword only, as are `backend`, `device` and `dtype`.
+        backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
+        device, dtype: of the parameters.
+
+    Shape:
+        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `hx`: (layers * directions, B, H), zeros if not given
+        - `lengths`: (B), the steps of each row of a padded batch
+        - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
     """
 
     def __init__(
@@ -130,9 +145,25 @@ class LSTM(RecurrentLayer):
     >>> output.shape, c_n.shape
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
-    `hx` is a pair (h_0, c_0). `proj_size` must be 0. By keyword only:
-        checkpoint: training saves states alone and recomputes so many steps at a time; see docs/layers.md.
-        backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+    Args:
+        input_size: features of the input, I.
+        hidden_size: units of the state, H; any number.
+        num_layers: layers stacked on each other.
+        bias: False leaves the biases out.
+        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
+        dropout: of the output of every layer but the last, while training.
+        bidirectional: a second direction reads each sequence from its end.
+        proj_size: must be 0; this layer has no projections.
+        checkpoint: training saves states alone and recomputes this many steps at a time. None saves the gates.
+            By keyword only, as are `backend`, `device` and `dtype`.
+        backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
+        device, dtype: of the parameters.
+
+    Shape:
+        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `hx`: a pair `(h_0, c_0)`, each (layers * directions, B, H), zeros if not given
+        - `lengths`: (B), the steps of each row of a padded batch
+        - `output`: (T, B, directions * H), in the layout of the input; `(h_n, c_n)` as `hx`
     """
 
     def __init__(
@@ -201,6 +232,15 @@ class GRUCell(GatedCell):
     >>> cell = GRUCell(10, 20)
     >>> cell(torch.zeros(3, 10)).shape
     torch.Size([3, 20])
+
+    Args:
+        input_size, hidden_size, bias, device, dtype: as in torch.
+        backend: by keyword only; see :func:`goru.use_backend`.
+
+    Shape:
+        - `input`: (B, I) or (I)
+        - `hx`: (B, H) or (H), zeros if not given
+        - returns the next state, of the shape of `hx`
     """
 
 
@@ -211,4 +251,13 @@ class LSTMCell(GatedCell):
     >>> h, c = cell(torch.zeros(3, 10))
     >>> h.shape, c.shape
     (torch.Size([3, 20]), torch.Size([3, 20]))
+
+    Args:
+        input_size, hidden_size, bias, device, dtype: as in torch.
+        backend: by keyword only; see :func:`goru.use_backend`.
+
+    Shape:
+        - `input`: (B, I) or (I)
+        - `hx`: a pair `(h, c)`, each (B, H) or (H), zeros if not given
+        - returns the next pair
     """

@@ -151,21 +151,32 @@ class GORU(OrthogonalLayer):
     >>> output.shape, h_n.shape
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
-    Arguments as in nn.GRU, and by keyword only:
-        mesh: how the rotations are laid out, "fft" or "tunable".
-        capacity: layers of the tunable mesh, 1 ... hidden_size (default 2); hidden_size reaches every rotation.
+    Args:
+        input_size: features of the input, I.
+        hidden_size: units of the state, H; any number.
+        num_layers: layers stacked on each other.
+        bias: False leaves the biases out. Then modReLU is the identity and the candidate is linear.
+        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
+        dropout: of the output of every layer but the last, while training.
+        bidirectional: a second direction reads each sequence from its end.
+        mesh: how the rotations are laid out, "fft" or "tunable". This and what follows: by keyword only.
+        capacity: layers of the tunable mesh, 1 to hidden_size (None: 2). hidden_size layers reach every rotation.
         reset_gate, update_gate: False removes the gate (r = 1, z = 0).
-        memory: how many steps a state should last at the start, a number or one for each layer; see
-            docs/mathematics.md. None: the start of the authors' code, whose state lasts a few dozen steps.
+        memory: steps that a state lasts at the start of training, a number or one for each layer. None is the start of
+            the authors' code, whose state lasts a few dozen steps.
         init: the start without `memory`: "published" (b_h = 0.01) or "june2017" (b_h = 2).
-        checkpoint: training saves states alone and recomputes so many steps at a time; see docs/layers.md. None: the
-            gates of all steps are saved.
-        backend: "reference", "manual", "native" or "auto"; see `goru.use_backend`.
+        checkpoint: training saves states alone and recomputes this many steps at a time. None saves the gates.
+        backend: "reference", "manual", "native", "triton" or "auto"; see :func:`goru.use_backend`.
+        device, dtype: of the parameters.
+
+    Shape:
+        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `hx`: (layers * directions, B, H), zeros if not given
+        - `lengths`: (B), the steps of each row of a padded batch
+        - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
 
     With `memory` the third part of the bias, b_h, is counted over that many steps: modReLU uses b_h / memory. The
     state dict then has `memory_l{k}` too.
-
-    With `bias=False` all three biases are 0: modReLU is the identity and the candidate is linear.
     """
 
     def __init__(
@@ -267,6 +278,15 @@ class GORU(OrthogonalLayer):
 
         By default U is that rotation exactly, by `mesh="tunable", capacity=hidden_size`; another mesh is fitted to it.
         `layer.conversion` has, per layer and direction, the residual of U and the biases that have no place.
+
+        Args:
+            gru: the layer to start from; sizes, device and dtype are taken from it.
+            mesh, capacity: as in the constructor.
+            options: further keywords of the constructor.
+
+        >>> layer = GORU.from_gru(nn.GRU(3, 8))
+        >>> layer.conversion[0].residual < 1e-5
+        True
         """
         from .convert import from_gru  # convert builds on this module
 
@@ -279,6 +299,16 @@ class GORUCell(OrthogonalCell):
     >>> cell = GORUCell(10, 20)
     >>> cell(torch.zeros(3, 10)).shape
     torch.Size([3, 20])
+
+    Args:
+        input_size, hidden_size, bias: as in :class:`goru.GORU`.
+        mesh, capacity, reset_gate, update_gate, memory, init, backend, device, dtype: as in :class:`goru.GORU`, by
+            keyword only; `memory` is one number.
+
+    Shape:
+        - `input`: (B, I) or (I)
+        - `hx`: (B, H) or (H), zeros if not given
+        - returns the next state, of the shape of `hx`
     """
 
     def __init__(

@@ -86,7 +86,7 @@ class OrthogonalLayer(RecurrentLayer):
         return build_matrix(angles, self.unit.mesh, self._backend(angles))
 
     def orthogonality_error(self) -> float:
-        """max |U^H U - I| over all layers and directions."""
+        """`max |U^H U - I|` over all layers and directions."""
         with torch.no_grad():
             errors = [
                 orthogonality_error(self.orthogonal_matrix(layer, bool(reverse)))
@@ -118,6 +118,6 @@ class OrthogonalCell(RecurrentCell):
         return build_matrix(angles, self.unit.mesh, self._backend(angles))
 
     def orthogonality_error(self) -> float:
-        """max |U^H U - I|."""
+        """`max |U^H U - I|`."""
         with torch.no_grad():
             return orthogonality_error(self.orthogonal_matrix())

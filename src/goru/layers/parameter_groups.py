@@ -14,7 +14,12 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, A
 
     Decay would pull angles towards 0, that is U towards the identity, and has nothing to do with the size of a weight.
 
-    >>> model = nn.Sequential(nn.Linear(3, 4), RecurrentLayer.__subclasses__()[0](4, 8))
+    Args:
+        module: the model.
+        weight_decay: of all parameters but the angles.
+
+    >>> import goru
+    >>> model = nn.Sequential(nn.Linear(3, 4), goru.GORU(4, 8))
     >>> [group["weight_decay"] for group in parameter_groups(model, 0.01)]
     [0.01, 0.0]
     """

@@ -21,13 +21,17 @@ VERBS = ("ls", "show", "run", "reproduce", "status", "report", "record", "data",
 
 def main(argv: list[str]) -> int:
     """Carry out a command line; returns the exit code."""
-    # A pipe or a file has no width to fit. Brackets are shown as they are: names may contain them.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
+    # A pipe or a file has no width to fit: no column is cut. Brackets are shown as they are: names may contain them.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 10_000
     console = Console(width=width, markup=False)
     if not argv or argv[0] in ("-h", "--help", "help"):
         console.print(_overview(), highlight=False)
         return 0
     try:
+        if argv[0] == "doctor":  # of the library; here for `python -m goru.lab`
+            from goru import doctor
+
+            return doctor.main(argv[1:])
         return verb(argv[0]).main(argv[1:], console)
     except LabError as error:
         print(f"goru: {error}", file=sys.stderr)
@@ -46,7 +50,7 @@ def main(argv: list[str]) -> int:
 def verb(name: str) -> Any:
     """The module of a verb."""
     if name not in VERBS:
-        raise UsageError(nearest("command", name, VERBS))
+        raise UsageError(nearest("command", name, (*VERBS, "doctor")))
     return importlib.import_module(f"goru.lab.cli.{name}")
 
 

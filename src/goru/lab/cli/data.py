@@ -78,9 +78,10 @@ def _fetch(chosen: list[DataSet], console: Console) -> int:
 def _verify(chosen: list[DataSet], console: Console) -> int:
     from goru.lab.data import DATASETS, store
 
-    bad = []
+    bad, found = [], False
     for one in chosen or DATASETS.values():
         verdict = store.verify(one)
+        found |= verdict.state != "missing"
         where = verdict.folder or verdict.message
         remark = f" ({verdict.message})" if verdict.state == "good" and verdict.message else ""
         console.print(f"{verdict.state:8} {one.name}: {where}{remark}", highlight=False, soft_wrap=True)
@@ -90,6 +91,8 @@ def _verify(chosen: list[DataSet], console: Console) -> int:
             bad.append(f"the data set {one.name} is not on this machine: {verdict.message}.")
     if bad:
         raise LabError(" ".join(bad))
+    if not found:
+        raise LabError("none of the data sets is on this machine, so nothing was verified.")
     return 0
 
 

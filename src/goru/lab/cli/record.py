@@ -30,9 +30,21 @@ def main(argv: list[str], console: Console) -> int:
     from goru.lab import report as reporting
 
     options = parse(Options, "record", argv, Options(default_runs()))
+    unfinished = _unfinished(options.runs)
     recorded = reporting.record.write(options.runs, options.out, options.readme)
     for problem in recorded.problems:
         console.print(f"left out: {printable(problem)}", highlight=False, soft_wrap=True)
+    for name in unfinished:
+        console.print(f"unfinished: {printable(name)}", highlight=False, soft_wrap=True)
     kept = f", {recorded.kept} unchanged because only the record has them finished" if recorded.kept else ""
-    console.print(f"{recorded.written} runs recorded in {options.out}{kept}", highlight=False, soft_wrap=True)
+    part = f", {len(unfinished)} of the runs in {options.runs} unfinished" if unfinished else ""
+    console.print(f"{recorded.written} runs recorded in {options.out}{kept}{part}", highlight=False, soft_wrap=True)
     return 0
+
+
+def _unfinished(runs: Path) -> list[str]:
+    """The full-size runs that are not finished, with their state."""
+    from goru.lab.report.reading import load
+
+    records = [record for group in load(runs)[0] if not group.kind for record in group.records]
+    return [f"{record.path.relative_to(runs)} ({record.state})" for record in records if not record.finished]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -18,7 +19,7 @@ from goru.lab import paper
 from goru.lab.cli.parse import allow_other_kernels, default_runs, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
-from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_free, check_siblings
 from goru.lab.untrusted import read_bytes
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def main(argv: list[str], console: Console) -> int:
     if options.processes != 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         return _launch(options.processes, config, argv)
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one prints
+    check_free(config, options.runs)
     if (directory / "result.json").exists():
         console.print(f"{directory} is finished already.", highlight=False)
     from goru.lab.engines.display import Display
@@ -67,15 +69,21 @@ def main(argv: list[str], console: Console) -> int:
     with (
         joined(config.device, config.batch) as group,
         StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop,
-        Display([job] if group is None or group.first else [], console) as display,
+        contextlib.ExitStack() as shown,
     ):
+        display = Display([job] if group is None or group.first else [], console)
+
+        def started(step: int) -> None:
+            """Nothing is printed before: what is refused prints its reason alone."""
+            console.print(_cost(config, step), highlight=False, soft_wrap=True)
+            shown.enter_context(display)
 
         def refresh_and_stop() -> bool:
             display.refresh()
             return stop()
 
         try:
-            result = _train(options, config, group, refresh_and_stop)
+            result = _train(options, config, group, refresh_and_stop, started)
             job.state = "finished"
         except RunInterruptedError as error:
             job.state = "stopped"
@@ -90,6 +98,22 @@ def main(argv: list[str], console: Console) -> int:
     return 0
 
 
+def _cost(config: RunConfig, step: int) -> str:
+    """What is still to be done, in steps and, where steps of this size were measured, in time."""
+    one = paper.experiment(config.experiment)
+    steps = one.steps_of(config)
+    text = f"{config.epochs} epochs" if not config.steps else f"{steps} steps"
+    text += f", {step} of them done" if step and config.steps else ""
+    known = one.config(config.model) if config.model in one.models else None
+    if known is None or (config.layer, config.batch) != (known.layer, known.batch) or config.device != "cpu":
+        return f"{text}."
+    minutes = (steps - step) * one.step_seconds(config) / 60
+    if not minutes:
+        return f"{text}."
+    small = "" if paper.split_variant(config.variant)[0] else "; the small version: --quick"
+    return f"{text}, about {max(1, round(minutes))} minutes on one core{small}."
+
+
 def _launch(processes: int, config: RunConfig, argv: list[str]) -> int:
     if not 1 <= processes <= config.batch:
         raise UsageError(f"--processes should be between 1 and {config.batch}, the rows of a batch; got {processes}.")
@@ -98,7 +122,13 @@ def _launch(processes: int, config: RunConfig, argv: list[str]) -> int:
     return launch(processes, ["run", *argv])
 
 
-def _train(options: Options, config: RunConfig, group: Group | None, stop: Callable[[], bool]) -> dict[str, Any]:
+def _train(
+    options: Options,
+    config: RunConfig,
+    group: Group | None,
+    stop: Callable[[], bool],
+    started: Callable[[int], None],
+) -> dict[str, Any]:
     from goru.lab.training import distributed, loop
     from goru.lab.training.from_run import begin_from
 
@@ -107,8 +137,8 @@ def _train(options: Options, config: RunConfig, group: Group | None, stop: Calla
         begin = functools.partial(begin_from, options.from_run, config, options.runs)
         begin() if group is None else group.from_first(begin)
     if group is None:
-        return loop.train(config, options.runs, checkpoint_seconds=seconds, stop=stop)
-    return distributed.train(config, options.runs, group, checkpoint_seconds=seconds, stop=stop)
+        return loop.train(config, options.runs, checkpoint_seconds=seconds, stop=stop, started=started)
+    return distributed.train(config, options.runs, group, checkpoint_seconds=seconds, stop=stop, started=started)
 
 
 def chosen(argv: list[str]) -> tuple[Options, RunConfig]:

@@ -26,7 +26,7 @@ from goru.lab.tasks.task import count_rows, take_rows
 from goru.lab.training import loop
 from goru.lab.training.checkpoints import Checkpoint
 from goru.lab.training.config import RunConfig
-from goru.lab.training.loop import DivergedError, never
+from goru.lab.training.loop import DivergedError, never, nothing
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, UnusableCheckpointError, hold
 from goru.lab.training.state import Training
 
@@ -167,6 +167,7 @@ def train(
     *,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     stop: Callable[[], bool] = never,
+    started: Callable[[int], None] = nothing,
 ) -> dict[str, Any]:
     """`loop.train` in every process of a group."""
     with contextlib.ExitStack() as stack:
@@ -184,6 +185,8 @@ def train(
         training = DistributedTraining(config, group)
         try:
             loop.begin(training, run, saved, "torchrun", group.size)
+            if group.first:
+                started(training.position.step)
             loop.loop(training, run, checkpoint_seconds, stop)
         except (DivergedError, RunInterruptedError, UnusableCheckpointError) as error:  # all processes meet these
             if group.first:

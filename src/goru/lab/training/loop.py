@@ -17,7 +17,7 @@ from goru.lab.networks import count_parameters
 from goru.lab.training import environment
 from goru.lab.training.checkpoints import Checkpoint
 from goru.lab.training.config import RunConfig
-from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, hold
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, has_begun, hold
 from goru.lab.training.state import Training
 
 
@@ -30,6 +30,10 @@ def never() -> bool:
     return False
 
 
+def nothing(step: int) -> None:
+    """The default of `started`."""
+
+
 def train(
     config: RunConfig,
     runs: Path,
@@ -37,19 +41,24 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     engine: str = "local",
     stop: Callable[[], bool] = never,
+    started: Callable[[int], None] = nothing,
 ) -> dict[str, Any]:
     """Run a configuration to its end, from its last checkpoint where there is one; returns the result.
 
     `stop` is called after every step; when it returns True, a checkpoint is written and the run ends with
-    RunInterruptedError. (`distributed.train` does the same with several processes.)
+    RunInterruptedError. `started` is called once, with the step that the run goes on from; a run that is refused or
+    finished does not come so far. (`distributed.train` does the same with several processes.)
     """
+    with enough_memory():  # settings that do not fit together are refused before there is a directory
+        fresh = None if has_begun(config.directory(runs)) else Training(config)
     with hold(config, runs) as run:
         if (result := run.result()) is not None:
             return result
         saved = run.load_checkpoint()
         with enough_memory():
-            training = Training(config)
+            training = fresh or Training(config)
             begin(training, run, saved, engine)
+            started(training.position.step)
             loop(training, run, checkpoint_seconds, stop)
             return finish(training, run)
 

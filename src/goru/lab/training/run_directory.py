@@ -221,6 +221,13 @@ def check_same(path: Path, there: RunConfig, here: RunConfig) -> None:
         raise LabError(f"{path} holds another configuration ({changed}); choose another --variant or --runs.")
 
 
+def check_free(config: RunConfig, runs: Path) -> None:
+    """LabError where the directory of a configuration holds work of another one."""
+    path = config.directory(runs)
+    if has_begun(path) and (there := read_config(path)) is not None:
+        check_same(path, there, config)
+
+
 def check_siblings(config: RunConfig, runs: Path) -> None:
     """UsageError where other models or seeds of the same variant have other settings: one name, one setting."""
     for file in sorted((runs / config.experiment / config.variant).glob("*/seed*/config.json")):
