@@ -14,8 +14,8 @@ from goru.lab.networks import StepTagger
 
 SYMBOLS, LENGTH, BATCH, STEPS = 6, 20, 8, 30
 # In float64 the two differ by the order of their sums: some 1e-15 of a gradient's largest element. The optimizer
-# divides each element by its size, so one that is 1e-6 of the largest moves its parameter by 1e-2 * 1e-9 = 1e-11 beside the
-# way; 30 steps make 3e-10. A wrong gate, bias or gradient changes the loss in its third digit.
+# divides each element by its size, so one that is 1e-6 of the largest moves its parameter by 1e-2 * 1e-9 = 1e-11
+# beside the way; 30 steps make 3e-10. A wrong gate, bias or gradient changes the loss in its third digit.
 TOLERANCE = 1e-9
 
 
