@@ -139,15 +139,12 @@ def goru_backward(
         t = step if REVERSE else T - 1 - step
         at = (t * B + rows).to(tl.int64)[:, None]
         alive = (in_batch & (t < length))[:, None]
-        # The row's first step in the order of the walk forward: before it there is h0, and no output. Triton 3.9
-        # makes an integer of ~first, so that the later steps have a mask of their own.
+        # The row's first step in the order of the walk forward: before it there is h0, and no output.
         if REVERSE:
             first = (in_batch & (t + 1 == length))[:, None]
-            later = (in_batch & (t + 1 < length))[:, None]
             at_previous = at + B
         else:
             first = (in_batch & (t == 0))[:, None]
-            later = (in_batch & (t > 0))[:, None]
             at_previous = at - B
         for n in range(0, H, BLOCK_N):
             columns = n + tl.arange(0, BLOCK_N)[None, :]
@@ -161,7 +158,7 @@ def goru_backward(
             da = tl.where(alive, g, 0.0)
             if UPDATE:
                 z = tl.load(left + (P - 1) * H, mask=valid, other=0.0).to(tl.float32)
-                h = tl.load(output + at_previous * H + columns, mask=valid & later, other=0.0).to(tl.float32)
+                h = tl.load(output + at_previous * H + columns, mask=valid & ~first, other=0.0).to(tl.float32)
                 h += tl.load(h0 + own + columns, mask=valid & first, other=0.0).to(tl.float32)
                 dz = da * (h - c) * z * (1 - z)
                 tl.store(delta + (P - 1) * H, dz.to(deltas.dtype.element_ty), mask=inside)
