@@ -26,12 +26,6 @@ def test_generic(tmp_path: Path) -> None:
     run(compiled(tmp_path, *SANITIZERS), 20)
 
 
-def test_vectors_of_avx512(tmp_path: Path) -> None:
-    need_avx2()
-    results = run(compiled(tmp_path, *SANITIZERS, *WIDE), 10)
-    assert_same(results, run(compiled(tmp_path, *PLAIN), 10))
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("flags", [[], AVX2, WIDE], ids=["generic", "avx2", "vectors of avx512"])
 def test_many_rounds(tmp_path: Path, flags: list[str]) -> None:
