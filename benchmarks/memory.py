@@ -51,8 +51,6 @@ def _main(name: str, shape_name: str, threads: int) -> None:
     torch.set_num_threads(threads)
     shape = next(shape for shape in SHAPES if shape.name == shape_name)
     x = inputs(shape)
-    # The first backward pass from a given gradient imports 500 modules of torch, 40 MB, whatever the layer is.
-    (torch.ones(1, requires_grad=True) * 2).backward(torch.ones(1))
     module = layer(name, shape)
     start = _settled()
     step = training_step(module, x, shape.H)
