@@ -47,6 +47,18 @@ def test_the_state_lasts_for_memory_steps(memory: int, hidden_size: int, options
     assert low <= gain(layer, memory) <= high + 1e-9
 
 
+@pytest.mark.parametrize("memory", [20, 200, 2000, 10_000])
+def test_a_steady_input_does_not_flood_the_state(memory: int) -> None:
+    """A resting unit adds it up, at most for `memory` steps; the sum is at most what 200 steps of full weight give."""
+    torch.manual_seed(memory)
+    layer = goru.GORU(3, 64, memory=memory, dtype=torch.float64)
+    x = torch.zeros(memory, 1, 3, dtype=torch.float64)
+    x[..., 0] = 1.0
+    with torch.no_grad():
+        output, _ = layer(x)
+    assert 0.1 * min(memory, 200) < output.abs().max() < min(memory, 200)
+
+
 def test_it_is_gone_long_after() -> None:
     torch.manual_seed(0)
     layer = goru.GORU(3, 64, memory=20, dtype=torch.float64)

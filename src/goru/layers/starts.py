@@ -47,6 +47,10 @@ STARTS: dict[str, Start] = {"published": _published(0.01), "june2017": _publishe
 USUAL_INPUTS = 10
 """Bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller ones."""
 
+FULL_WEIGHT_STEPS = 200
+"""Resting units add up a steady input over the whole memory. Beyond this many steps their input weights shrink in
+proportion, so that the sum does not grow."""
+
 
 @dataclass(frozen=True)
 class MemoryStart:
@@ -85,8 +89,10 @@ def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float, how
     wide = math.sqrt(USUAL_INPUTS / max(USUAL_INPUTS, parameters["weight_ih"].shape[1]))
     rows = [*["reset"] * unit.reset_gate, *["update"] * unit.update_gate, "candidate"]
     for k, row in enumerate(rows):
-        bounds = getattr(how, f"{row}_input")
-        _uniform(parameters["weight_ih"][k * H : (k + 1) * H], rotating, *(wide * w for w in bounds))
+        bound, resting_bound = getattr(how, f"{row}_input")
+        if row == "candidate":
+            resting_bound *= min(1.0, FULL_WEIGHT_STEPS / memory)
+        _uniform(parameters["weight_ih"][k * H : (k + 1) * H], rotating, wide * bound, wide * resting_bound)
         if row != "candidate":
             _uniform(parameters["weight_hh"][k * H : (k + 1) * H], rotating, *how.gate_state)
     bias = parameters["bias"].zero_()
