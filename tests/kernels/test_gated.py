@@ -257,19 +257,32 @@ def test_any_layout_in_memory(cell: str, backend: str) -> None:
 def test_random_problems_and_damaged_arguments(part: int) -> None:
     chance = random.Random(part)
     for _ in range(100):
-        problem = Problem(
-            chance.choice(list(RECURRENCES)),
-            steps=chance.choice([1, 1, 2, 3, 5, 9]),
-            batch=chance.choice([1, 2, 3, 4, 5, 7, 8, 9, 16, 17]),
-            inputs=chance.choice([1, 2, 3, 7, 8, 9, 17]),
-            hidden=chance.choice([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33]),
-            bias=chance.random() < 0.5, ragged=chance.random() < 0.5, reverse=chance.random() < 0.5,
-            dtype=chance.choice([torch.float32, torch.float64]), seed=chance.randrange(1 << 30),
-        )  # fmt: skip
-        if chance.random() < 0.5:
-            assert problem.difference("native") <= tolerance(problem.dtype), problem
-        else:
-            _refused_or_right_shape(chance, problem)
+        _one(chance)
+
+
+@needs_native
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(8))
+def test_twenty_thousand_random_problems(part: int) -> None:
+    chance = random.Random(f"1997 {part}")
+    for _ in range(2_500):
+        _one(chance)
+
+
+def _one(chance: random.Random) -> None:
+    problem = Problem(
+        chance.choice(list(RECURRENCES)),
+        steps=chance.choice([1, 1, 2, 3, 5, 9]),
+        batch=chance.choice([1, 2, 3, 4, 5, 7, 8, 9, 16, 17]),
+        inputs=chance.choice([1, 2, 3, 7, 8, 9, 17]),
+        hidden=chance.choice([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33]),
+        bias=chance.random() < 0.5, ragged=chance.random() < 0.5, reverse=chance.random() < 0.5,
+        dtype=chance.choice([torch.float32, torch.float64]), seed=chance.randrange(1 << 30),
+    )  # fmt: skip
+    if chance.random() < 0.5:
+        assert problem.difference("native") <= tolerance(problem.dtype), problem
+    else:
+        _refused_or_right_shape(chance, problem)
 
 
 def _refused_or_right_shape(chance: random.Random, problem: Problem) -> None:
