@@ -40,6 +40,10 @@ class UsageError(LabError):
     exit_code = 2
 
 
+class UnreadableError(LabError):
+    """A file is there, but the system cannot read it: that says nothing about its content."""
+
+
 class RunBusyError(LabError):
     """Another process works on this run."""
 

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from goru.lab.errors import LabError, printable
+from goru.lab.errors import LabError, UnreadableError, printable
 
 SIZE_LIMIT = 64 * 2**20
 """Bytes; the largest file of a run, the metrics of millions of steps, stays below it."""
@@ -31,7 +31,7 @@ def read_bytes(path: Path, limit: int = SIZE_LIMIT) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise LabError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise UnreadableError(f"{path} cannot be read: {error.strerror or error}.") from None
     if len(content) > limit:
         raise LabError(f"{path} is larger than {limit >> 20} MiB.")
     return content

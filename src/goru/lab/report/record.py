@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from goru.lab import durable
-from goru.lab.errors import LabError
+from goru.lab.errors import LabError, UnreadableError
 from goru.lab.paper.outcomes import Record
 from goru.lab.report import curves
 from goru.lab.report.reading import load, read
@@ -83,11 +83,13 @@ def _seal(record: Record) -> None:
 
 
 def _is_better(directory: Path, record: Record) -> bool:
-    """Whether the record holds the run of a configuration finished that is not finished here."""
+    """Whether a configuration is finished in the record but not here."""
     if record.finished or not (directory / "result.json").exists():
         return False
     try:
         there = read(directory)
+    except UnreadableError:  # it may be finished: an unfinished run must not replace it
+        raise
     except LabError:  # damaged: replaced
         return False
     return there is not None and there.finished and as_on(there.config, record.config) == record.config
