@@ -15,6 +15,7 @@ from goru.lab import paper
 from goru.lab.cli import VERBS, main
 from goru.lab.errors import RunBusyError
 from goru.lab.training import run_directory as runs
+from goru.lab.training import signals
 from goru.lab.training.config import override
 from goru.lab.training.loop import train
 from goru.lab.training.run_directory import hold, read_config
@@ -182,7 +183,7 @@ def test_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert config.variant == "steps6+batch2+hidden-size4+delay6+recall2+test-size8"
     # Again: finished. From its own file: the same run.
     assert main(["run", "--config", str(directory / "config.json"), "--runs", "he[re]"]) == 0
-    assert "is finished already" in capsys.readouterr().out
+    assert "is already finished" in capsys.readouterr().out
     assert main(["run", "--config", str(directory / "config.json"), "--runs", "there"]) == 0
     assert outcome(directory) == outcome(config.directory(Path("there")))
 
@@ -349,8 +350,9 @@ def test_the_command_uses_the_library(tmp_path: Path) -> None:
 
 
 def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*")
+    }
 
 
 @pytest.mark.parametrize(
@@ -363,24 +365,49 @@ def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
         (["--decay", "0.5", "--rule", "adam"], "--decay has no effect on adam"),
     ],
 )
+@pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_refused_run_touches_nothing_and_prints_one_line(
-    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    more: list[str], said: str, processes: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["run", "copying", "--model", "goru", *TINY]
     assert main([*arguments, "--variant", "mine"]) == 0
-    capsys.readouterr()
+    assert_refused([*arguments, *more, "--processes", processes], said, capfd)
+
+
+def assert_refused(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
     before = everything_in(Path("runs"))
-    assert main([*arguments, *more]) != 0
-    output = capsys.readouterr()
+    assert main(arguments) != 0
+    output = capfd.readouterr()
     (line,) = (output.out + output.err).splitlines()
     assert said in line
     assert everything_in(Path("runs")) == before
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_kernels_that_are_refused_touch_nothing(
+    processes: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a new run, nor one that was stopped, nor one that begins with another's steps."""
+    arguments = ["run", "copying", "--model", "goru", *TINY]
+    monkeypatch.setenv("GORU_BACKEND", "manual")
+    with monkeypatch.context() as patch:
+        patch.setattr(signals.StopOnSignal, "__call__", lambda self: True)
+        assert main([*arguments, "--variant", "mine"]) == 130
+    (stopped,) = runs.find(Path("runs"))
+    (stopped / "failure.json").write_text('{"message": "the disk was full"}')
+    changed = ["--variant", "mine"], ["--variant", "longer", "--steps", "8", "--from-run", str(stopped)]
+    for backend, said, cases in (
+        ("evil", "GORU_BACKEND must be one of", (["--variant", "new"], *changed)),
+        ("reference", "would continue with reference", changed),
+    ):
+        monkeypatch.setenv("GORU_BACKEND", backend)
+        for more in cases:
+            assert_refused([*arguments, *more, "--processes", processes], said, capfd)
+
+
 def test_run_says_what_it_will_cost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Before the first step; a run that is stopped then has printed it."""
-    from goru.lab.training import signals
-
     monkeypatch.setattr(signals.StopOnSignal, "__call__", lambda self: True)
     assert main(["run", "copying"]) == 130
     first, *_ = capsys.readouterr().out.splitlines()

@@ -19,7 +19,7 @@ from goru.lab import paper
 from goru.lab.cli.parse import allow_other_kernels, default_runs, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
-from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_free, check_siblings
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
 from goru.lab.untrusted import read_bytes
 
 if TYPE_CHECKING:
@@ -55,11 +55,9 @@ def main(argv: list[str], console: Console) -> int:
     directory = config.directory(options.runs)
     allow_other_kernels(options.other_kernels)
     if options.processes != 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
-        return _launch(options.processes, config, argv)
+        return _launch(options, config, argv)
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one prints
-    check_free(config, options.runs)
-    if (directory / "result.json").exists():
-        console.print(f"{directory} is finished already.", highlight=False)
+    finished = (directory / "result.json").exists()
     from goru.lab.engines.display import Display
     from goru.lab.engines.local import Job
     from goru.lab.training.distributed import joined
@@ -93,6 +91,8 @@ def main(argv: list[str], console: Console) -> int:
         except LabError as error:
             job.state = "busy" if isinstance(error, RunBusyError) else "failed"
             raise
+    if finished:
+        console.print(f"{directory} is already finished.", highlight=False)
     scores = ", ".join(f"{name} {value:.4f}" for name, value in result["final"].items())
     console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}", highlight=False)
     return 0
@@ -114,12 +114,15 @@ def _cost(config: RunConfig, step: int) -> str:
     return f"{text}, about {max(1, round(minutes))} minutes on one core{small}."
 
 
-def _launch(processes: int, config: RunConfig, argv: list[str]) -> int:
-    if not 1 <= processes <= config.batch:
-        raise UsageError(f"--processes should be between 1 and {config.batch}, the rows of a batch; got {processes}.")
+def _launch(options: Options, config: RunConfig, argv: list[str]) -> int:
+    if not 1 <= options.processes <= config.batch:
+        rows = f"{config.batch}, the rows of a batch"
+        raise UsageError(f"--processes should be between 1 and {rows}; got {options.processes}.")
+    from goru.lab.training import loop, state
     from goru.lab.training.launch import launch
 
-    return launch(processes, ["run", *argv])
+    loop.prepare(config, options.runs, state.Training, options.from_run)  # what is refused starts no processes
+    return launch(options.processes, ["run", *argv])
 
 
 def _train(
@@ -130,15 +133,16 @@ def _train(
     started: Callable[[int], None],
 ) -> dict[str, Any]:
     from goru.lab.training import distributed, loop
-    from goru.lab.training.from_run import begin_from
 
-    seconds = options.checkpoint_seconds
-    if options.from_run is not None:
-        begin = functools.partial(begin_from, options.from_run, config, options.runs)
-        begin() if group is None else group.from_first(begin)
-    if group is None:
-        return loop.train(config, options.runs, checkpoint_seconds=seconds, stop=stop, started=started)
-    return distributed.train(config, options.runs, group, checkpoint_seconds=seconds, stop=stop, started=started)
+    train = loop.train if group is None else functools.partial(distributed.train, group=group)
+    return train(
+        config,
+        options.runs,
+        checkpoint_seconds=options.checkpoint_seconds,
+        stop=stop,
+        started=started,
+        from_run=options.from_run,
+    )
 
 
 def chosen(argv: list[str]) -> tuple[Options, RunConfig]:

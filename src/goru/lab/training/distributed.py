@@ -119,8 +119,13 @@ class Group:
 class DistributedTraining(Training):
     """A training of which this process computes a part of every batch."""
 
-    def __init__(self, config: RunConfig, group: Group) -> None:
+    def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
+        self.group: Group
+        self.parallel: nn.Module
+
+    def join(self, group: Group) -> None:
+        """Start to exchange gradients; all processes of the group call this together."""
         self.group = group
         self.parallel = group.parallel(self.network)
 
@@ -168,13 +173,16 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     stop: Callable[[], bool] = never,
     started: Callable[[int], None] = nothing,
+    from_run: Path | None = None,
 ) -> dict[str, Any]:
     """`loop.train` in every process of a group."""
+    prepared: DistributedTraining | None = None
     with contextlib.ExitStack() as stack:
         run: RunDirectory = ReadOnlyRunDirectory(config.directory(runs), config)
 
         def open_run() -> tuple[dict[str, Any] | None, Checkpoint | None]:
-            nonlocal run
+            nonlocal prepared, run
+            prepared = loop.prepare(config, runs, DistributedTraining, from_run)
             run = stack.enter_context(hold(config, runs))
             result = run.result()
             return result, run.load_checkpoint() if result is None else None
@@ -182,7 +190,8 @@ def train(
         result, saved = group.from_first(open_run)
         if result is not None:
             return result
-        training = DistributedTraining(config, group)
+        training = prepared or DistributedTraining(config)
+        training.join(group)
         try:
             loop.begin(training, run, saved, "torchrun", group.size)
             if group.first:

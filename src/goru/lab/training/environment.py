@@ -25,11 +25,12 @@ PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 def describe(run: RunDirectory, network: nn.Module, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
     """The content of environment.json: this attempt, with its software and kernels, and the earlier ones."""
-    earlier = _earlier_attempts(run)
+    earlier, note = _earlier_attempts(run.path)
+    run.notes += note
     versions = {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
     used = kernels(network)
     if step:
-        _check_kernels(run, earlier, used)
+        run.notes += _change_of_kernels(run.path, earlier, used)
     this: dict[str, Any] = {
         **used,
         "versions": versions,
@@ -66,34 +67,40 @@ def kernels(network: nn.Module) -> dict[str, str]:
     return {name: ", ".join(values) for name, values in zip(("backend", "isa"), zip(*used, strict=True), strict=True)}
 
 
-def _check_kernels(run: RunDirectory, earlier: list[Any], used: dict[str, str]) -> None:
-    """LabError where the last attempt had another backend or instruction set, unless that is allowed."""
+def check_kernels(network: nn.Module, directory: Path | None = None) -> None:
+    """LabError where the kernels cannot run, or differ from those of the run in `directory` and may not."""
+    used = kernels(network)
+    if directory is not None:
+        _change_of_kernels(directory, _earlier_attempts(directory)[0], used)
+
+
+def _change_of_kernels(directory: Path, earlier: list[Any], used: dict[str, str]) -> list[str]:
+    """A note if the last attempt used another backend or instruction set; LabError unless that is allowed."""
     last = earlier[-1] if earlier and isinstance(earlier[-1], dict) else {}
     before = {name: str(last.get(name, here)) for name, here in used.items()}  # older versions did not record them
     if before == used:
-        return
+        return []
     there, here = (f"{one['backend']} ({one['isa']})" for one in (before, used))
     if not os.environ.get(OTHER_KERNELS):
         raise LabError(
-            f"{run.path} was computed with {there}, this process would continue with {here} and change its last bits; "
+            f"{directory} was computed with {there}, this process would continue with {here} and change its last bits; "
             f"set GORU_BACKEND and GORU_ISA as they were, or add --other-kernels to continue anyway."
         )
-    run.notes.append(f"computed with {there} before, with {here} from here on")
+    return [f"computed with {there} before, with {here} from here on"]
 
 
-def _earlier_attempts(run: RunDirectory) -> list[Any]:
-    """The attempts that environment.json lists; a damaged file is no reason not to continue."""
+def _earlier_attempts(directory: Path) -> tuple[list[Any], list[str]]:
+    """The attempts that environment.json lists, and a note if the file is damaged: the run continues without it."""
     try:
-        found = read_json(run.path / "environment.json")
+        found = read_json(directory / "environment.json")
         if found is None:
-            return []
+            return [], []
         if not isinstance(found, dict) or not isinstance(found.get("attempts"), list):
             raise LabError("it does not list attempts")
     except LabError as error:
         reason = str(error).rstrip(".")
-        run.notes.append(f"environment.json could not be used ({reason}); earlier attempts are not listed")
-        return []
-    return found["attempts"]
+        return [], [f"environment.json could not be used ({reason}); earlier attempts are not listed"]
+    return found["attempts"], []
 
 
 def processor() -> str:
