@@ -160,16 +160,16 @@ def fit_angles(mesh: Mesh, target: Tensor, starts: int = 3, iterations: int = 20
     for _ in range(starts):
         start = torch.rand(mesh.num_angles, generator=generator, dtype=torch.float64, device="cpu")
         angles = ((start - 0.5) * 2 * math.pi).requires_grad_()
-        optimiser = torch.optim.LBFGS([angles], max_iter=iterations, history_size=20, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS([angles], max_iter=iterations, history_size=20, line_search_fn="strong_wolfe")
 
-        def loss(angles: Tensor = angles, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
-            optimiser.zero_grad()
+        def loss(angles: Tensor = angles, optimizer: torch.optim.LBFGS = optimizer) -> Tensor:
+            optimizer.zero_grad()
             with torch.enable_grad():
                 value = (build_matrix(angles, mesh, "manual") - target).abs().square().sum()
                 value.backward()
             return value
 
-        optimiser.step(loss)  # type: ignore[arg-type]
+        optimizer.step(loss)  # type: ignore[arg-type]
         value = loss().item()
         if value < best_loss:
             best, best_loss = angles.detach().clone(), value

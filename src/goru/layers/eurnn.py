@@ -23,7 +23,7 @@ from .unit import Parameters, State, check_sizes
 
 @dataclass(frozen=True)
 class EURNNUnit:
-    """Parameters, initialisation and recurrence of an EURNN. Parameters are real also when the state is complex."""
+    """Parameters, initialization and recurrence of an EURNN. Parameters are real also when the state is complex."""
 
     mesh: Mesh
     bias: bool
@@ -40,7 +40,7 @@ class EURNNUnit:
         return shapes
 
     @torch.no_grad()
-    def initialise(self, parameters: Parameters) -> None:
+    def initialize(self, parameters: Parameters) -> None:
         nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
         if self.bias:
             parameters["bias"].zero_()

@@ -22,7 +22,7 @@ from .unit import Parameters, State, check_checkpoint, check_sizes, describe_che
 
 @dataclass(frozen=True)
 class GatedUnit:
-    """Parameters, initialisation and recurrence of a GRU or an LSTM."""
+    """Parameters, initialization and recurrence of a GRU or an LSTM."""
 
     name: str
     hidden_size: int
@@ -46,7 +46,7 @@ class GatedUnit:
         return shapes | ({"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {})
 
     @torch.no_grad()
-    def initialise(self, parameters: Parameters) -> None:
+    def initialize(self, parameters: Parameters) -> None:
         bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
         for parameter in parameters.values():
             nn.init.uniform_(parameter, -bound, bound)

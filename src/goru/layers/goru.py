@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GORUUnit:
-    """Parameters, initialisation and recurrence of a GORU; a gate that is off has no parameters."""
+    """Parameters, initialization and recurrence of a GORU; a gate that is off has no parameters."""
 
     mesh: Mesh
     bias: bool
@@ -66,11 +66,11 @@ class GORUUnit:
         return shapes
 
     @torch.no_grad()
-    def initialise(self, parameters: Parameters) -> None:
+    def initialize(self, parameters: Parameters) -> None:
         STARTS[self.init](self, parameters)
 
     @torch.no_grad()
-    def initialise_with_memory(self, parameters: Parameters, memory: float) -> None:
+    def initialize_with_memory(self, parameters: Parameters, memory: float) -> None:
         start_with_memory(self, parameters, memory)
 
     def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
@@ -236,7 +236,7 @@ class GORU(OrthogonalLayer):
             return
         for layer, steps in enumerate(self._starts_with):
             for reverse in range(self.num_directions):
-                self.unit.initialise_with_memory(self._parameters_of(layer, bool(reverse)), steps)
+                self.unit.initialize_with_memory(self._parameters_of(layer, bool(reverse)), steps)
 
     def _effective(self, parameters: Parameters, layer: int) -> Parameters:
         return _scaled(parameters, self._buffers.get(f"memory_l{layer}"), self.hidden_size)
@@ -341,7 +341,7 @@ class GORUCell(OrthogonalCell):
         if self._starts_with is None:
             super().reset_parameters()
         else:
-            self.unit.initialise_with_memory(self._named(), self._starts_with)
+            self.unit.initialize_with_memory(self._named(), self._starts_with)
 
     def _effective(self, parameters: Parameters) -> Parameters:
         return _scaled(parameters, self._buffers.get("memory"), self.hidden_size)

@@ -1,4 +1,4 @@
-"""Groups of parameters for an optimiser with weight decay."""
+"""Groups of parameters for an optimizer with weight decay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .recurrent import RecurrentCell, RecurrentLayer
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """All parameters of `module` in two groups: decayed, and the angles of its meshes, which are not.
 
-    Decay would pull angles towards 0, that is U towards the identity, and has nothing to do with the size of a weight.
+    Decay would pull angles toward 0, that is U toward the identity, and has nothing to do with the size of a weight.
 
     Args:
         module: the model.

@@ -1,6 +1,6 @@
 """The contract of torch.nn.GRU and torch.nn.GRUCell, written once for every unit of this package.
 
-A *unit* (unit.py) has the parameters, their initialisation and the recurrence of one layer in one direction. The
+A *unit* (unit.py) has the parameters, their initialization and the recurrence of one layer in one direction. The
 modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names, errors.
 Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B batch, I input, H hidden.
 """
@@ -91,7 +91,7 @@ class RecurrentLayer(nn.Module):
 
     def _parameters_of(self, layer: int, reverse: bool) -> Parameters:
         suffix = self._suffixes(layer)[reverse]
-        return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrised weights too
+        return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrized weights too
 
     def _effective(self, parameters: Parameters, layer: int) -> Parameters:
         """The parameters of a layer as its recurrence takes them."""
@@ -101,7 +101,7 @@ class RecurrentLayer(nn.Module):
         """Draw all parameters anew."""
         for layer in range(self.num_layers):
             for reverse in range(self.num_directions):
-                self.unit.initialise(self._parameters_of(layer, bool(reverse)))
+                self.unit.initialize(self._parameters_of(layer, bool(reverse)))
 
     def flatten_parameters(self) -> None:
         """Does nothing: there is no flat copy of the weights to keep. Here because nn.GRU has it."""
@@ -351,7 +351,7 @@ class RecurrentCell(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
-        self.unit.initialise(self._named())
+        self.unit.initialize(self._named())
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]

@@ -20,7 +20,7 @@ from goru.lab.engines.progress import Progress
 
 LIVE_SECONDS = 0.5
 PLAIN_SECONDS = 15.0
-_COLOURS = {
+_COLORS = {
     "finished": "green",
     "skipped": "green",
     "running": "cyan",
@@ -37,7 +37,7 @@ def number(value: float | None, form: str = ".4f") -> str:
 def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
     """A table of runs: name, state, progress; less important columns are dropped on a narrow terminal."""
     columns: dict[str, Callable[[str, Progress], RenderableType]] = {
-        "state": lambda state, p: Text(state, style=_COLOURS.get(state, "dim")),
+        "state": lambda state, p: Text(state, style=_COLORS.get(state, "dim")),
         "": lambda state, p: ProgressBar(total=p.last_step or 1, completed=p.step, width=12),
         "step": lambda state, p: str(p.step) if p.last_step is None else f"{p.step}/{p.last_step}",
         "loss": lambda state, p: number(p.loss),

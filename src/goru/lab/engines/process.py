@@ -100,7 +100,7 @@ def carry_out(
     try:
         while (ended := worker.ended()) is None:
             time.sleep(POLL_SECONDS)
-    except BaseException:  # cancelled: KeyboardInterrupt
+    except BaseException:  # canceled: KeyboardInterrupt
         worker.process.terminate()
         worker.end_by(time.monotonic() + STOP_SECONDS)
         raise

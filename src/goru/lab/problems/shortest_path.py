@@ -116,28 +116,28 @@ class ShortestPathProblem(Problem):
     def about(self) -> dict[str, Any]:
         """What answering without learning would reach on the test set.
 
-        The answer is source, a middle node, target, end, end: the middle is any other node, or a neighbour
+        The answer is source, a middle node, target, end, end: the middle is any other node, or a neighbor
         of the source.
         """
-        any_node, neighbour = _without_learning(self._examples["test"])
+        any_node, neighbor = _without_learning(self._examples["test"])
         return {
             "examples": {split: len(some) for split, some in self._examples.items()},
             "any_node_accuracy": any_node[0],
             "any_node_sequence_accuracy": any_node[1],
-            "neighbour_accuracy": neighbour[0],
-            "neighbour_sequence_accuracy": neighbour[1],
+            "neighbour_accuracy": neighbor[0],
+            "neighbour_sequence_accuracy": neighbor[1],
         }
 
 
 def _without_learning(examples: list[Example]) -> list[tuple[float, float]]:
-    """Expected accuracy of symbols and of sequences, with any node and with a neighbour in the middle."""
+    """Expected accuracy of symbols and of sequences, with any node and with a neighbor in the middle."""
     levels = []
-    for choose in ("any", "neighbour"):
+    for choose in ("any", "neighbor"):
         right = whole = outputs = 0.0
         for tokens, path in examples:
             statements = tokens[: INPUT_STEPS - 4].reshape(-1, 4)
-            neighbours = int((statements[:, 0] == path[0]).sum())
-            chance = 1 / (NODES - 2) if choose == "any" else 1 / neighbours
+            neighbors = int((statements[:, 0] == path[0]).sum())
+            chance = 1 / (NODES - 2) if choose == "any" else 1 / neighbors
             outputs += len(path) + 1
             # Besides the middle: source, target and end of a path of three; else source and the last end.
             right += chance + (3 if len(path) == 3 else 2)

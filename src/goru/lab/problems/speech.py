@@ -91,18 +91,18 @@ class SpeechProblem(Problem):
         self.mean = everything.mean(0, dtype=np.float64).astype(np.float32)
         self.deviation = float(np.sqrt(np.square(everything - self.mean).mean(dtype=np.float64)))
         del everything
-        self._sets = {"train": self._normalised(train)}
+        self._sets = {"train": self._normalized(train)}
         self._epochs = Epochs(len(train), batch_size, seed, self._sets["train"].lengths)
         self.steps_per_epoch = self._epochs.steps
 
-    def _normalised(self, spectra: Sequence[np.ndarray]) -> ConcatenatedSequences:
+    def _normalized(self, spectra: Sequence[np.ndarray]) -> ConcatenatedSequences:
         return ConcatenatedSequences([(frames - self.mean) / np.float32(self.deviation) for frames in spectra])
 
     def frames(self, split: str) -> ConcatenatedSequences:
-        """The normalised frames of a split, read when first asked for."""
+        """The normalized frames of a split, read when first asked for."""
         if split not in self._sets:
             spectra = [log_magnitude(samples) for samples in self._splits[split]()]
-            self._sets[split] = self._normalised(spectra)
+            self._sets[split] = self._normalized(spectra)
         return self._sets[split]
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:

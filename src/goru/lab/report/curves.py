@@ -112,7 +112,7 @@ def losses_for_page(group: Group) -> dict[str, Any]:
         "series": [
             {
                 "name": s.model.title,
-                "colour": s.model.color,
+                "color": s.model.color,
                 "dash": " ".join(map(str, s.model.dashes)),
                 "runs": s.runs,
                 "steps": _numbers(s.steps),
@@ -139,7 +139,7 @@ def gates_for_page(group: Group) -> dict[str, Any] | None:
         "series": [
             {
                 "name": paper.title(model),
-                "colour": paper.model(model).color,
+                "color": paper.model(model).color,
                 "share": [_number(value) for value in figure["gate_share"]],
             }
             for model, figure in figures.items()
