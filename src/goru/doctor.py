@@ -1,4 +1,4 @@
-"""`goru doctor`: what would run on this machine and why, and whether it computes the right thing."""
+"""`goru doctor`: what runs on this machine and why, and whether it computes the right results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Check:
 
 
 def main(argv: list[str]) -> int:
-    """Print the report; 0 if every check passed, 1 if one failed, 2 for a wrong command line."""
+    """Print the report; returns 0 if every check passed, 1 if one failed, 2 for a usage error."""
     if argv in (["-h"], ["--help"]):
         print(USAGE, end="")
         return 0
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
         print(f"{failed} check{'s' if failed > 1 else ''} failed")
     else:
         print(
-            "everything works" if whole else f"what was tested works; the rest was left out after {SECONDS:g} seconds"
+            "everything works" if whole else f"everything tested works; the rest was skipped after {SECONDS:g} seconds"
         )
     return 1 if failed else 0
 
@@ -125,7 +125,7 @@ def _choice(device: torch.device, dtype: torch.dtype, recurrence: str) -> str:
 def self_test() -> Iterator[Check | None]:
     """Every backend against `reference`, on each device: outputs and all gradients, odd sizes, ragged rows.
 
-    None where the time of a device is over before that.
+    None if the time of a device is over before that.
     """
     for device in _devices():
         yield from _test_device(device)

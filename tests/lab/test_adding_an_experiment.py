@@ -52,7 +52,7 @@ def test_from_ls_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     page = Path("runs/report/index.html").read_text()
     for text in ("Parity", "length 10 (quick)", 'id="figure-parity-quick"', 'id="figure-parity-quick-accuracy"'):
         assert text in page
-    assert "left out" not in shown["report"].lower()
+    assert "skipped" not in shown["report"].lower()
     assert "The paper</span>" not in page  # beyond the paper
     assert (tmp_path / "runs/report/parity-quick-accuracy.png").stat().st_size > 3000
     table = (tmp_path / "runs/report/parity-quick.csv").read_text().splitlines()
@@ -88,7 +88,7 @@ def _readme() -> str:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (None, "there is no file"),
+        (None, "does not exist"),
         ("", "should define EXPERIMENT"),
         ("EXPERIMENT = 3", "should define EXPERIMENT"),
         ("import nothing_of_this_name", "cannot run"),

@@ -79,13 +79,13 @@ def test_help_of_an_experiment_lists_its_own_options(capsys: pytest.CaptureFixtu
         (["run", "copying", "--sed", "3"], "--seed"),
         (["run", "copying", "--placement", "nowhere"], "start"),
         (["run", "copying", "--steps", "many"], "--steps"),
-        (["run"], "which experiment?"),
+        (["run"], "name an experiment: "),
         (["reproduce", "parentheses"], 'did you mean "parenthesis"?'),
         (["reproduce", "--qick"], "--quick"),
         (["status", "--run", "x"], "--runs"),
         (["bench", "copyng"], 'did you mean "copying"?'),
         (["bench", "copying", "--steps", "0"], "--steps and --threads should be at least 1"),
-        (["bench", "copying", "--out", "nowhere/b.json"], "there is no such folder"),
+        (["bench", "copying", "--out", "nowhere/b.json"], "its folder does not exist"),
         (["reproduce", "--seeds", "0"], "--seeds should be at least 1, got 0"),
         (["run", "--config", "c.json", "--model", "gru"], "--config names a complete configuration"),
     ],
@@ -102,7 +102,7 @@ def test_mistakes(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
     [
         (["status"], "there are no runs in runs"),
         (["report"], "there are no runs to report on in runs"),
-        (["run", "--config", "nowhere.json"], "there is no file nowhere.json"),
+        (["run", "--config", "nowhere.json"], "nowhere.json does not exist"),
         (["run", "copying", "--seed", "-1"], "seed should be at least 0"),
         (["run", "copying", "--variant", "../x"], "plain folder name"),
     ],
@@ -231,7 +231,7 @@ def test_status_of_damaged_runs(file: str, content: str, capsys: pytest.CaptureF
     (directory / file).write_text(content)
     assert main(["status", "--runs", "here"]) == 0
     text = capsys.readouterr().out
-    assert "left out: here/copying/small/lstm/seed0" in text
+    assert "skipped: here/copying/small/lstm/seed0" in text
     assert "1 of 1 runs finished" in text
 
 
@@ -359,7 +359,7 @@ def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
     ("more", "said"),
     [
         (["--steps", "7", "--variant", "mine"], "holds another configuration (steps 6 there, 7 here)"),
-        (["--capacity", "4"], "capacity is a choice of mesh='tunable' only"),
+        (["--capacity", "4"], "capacity needs mesh='tunable'"),
         (["--device", "meta"], "--device meta cannot be used here"),
         (["--patience", "3"], "--patience has no effect"),
         (["--decay", "0.5", "--rule", "adam"], "--decay has no effect on adam"),

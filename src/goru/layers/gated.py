@@ -1,6 +1,6 @@
 """GRU and LSTM: the functions of torch.nn.GRU and torch.nn.LSTM on the kernels of this package.
 
-Constructors, parameter names, shapes and state dicts are torch's, so that either loads the other's weights.
+Constructors, parameter names, shapes and state dicts are torch's, so each loads the other's weights.
 """
 
 from __future__ import annotations
@@ -84,21 +84,21 @@ class GRU(RecurrentLayer):
 
     Args:
         input_size: features of the input, I.
-        hidden_size: units of the state, H; any number.
-        num_layers: layers stacked on each other.
-        bias: False leaves the biases out.
-        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
-        dropout: of the output of every layer but the last, while training.
-        bidirectional: a second direction reads each sequence from its end.
-        checkpoint: training saves states alone and recomputes this many steps at a time. None saves the gates.
-            By keyword only, as are `backend`, `device` and `dtype`.
+        hidden_size: features of the state, H; any number.
+        num_layers: number of stacked layers.
+        bias: if False, there are no biases.
+        batch_first: input and output are (B, T, ...) instead of (T, B, ...).
+        dropout: dropout probability on the output of every layer except the last, in training.
+        bidirectional: also run backward, from the end of each sequence.
+        checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
+            Keyword-only, like all arguments below.
         backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
-        device, dtype: of the parameters.
+        device, dtype: device and dtype of the parameters.
 
     Shape:
-        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `input`: (T, B, I), (B, T, I) with `batch_first`, (T, I) unbatched, or a `PackedSequence`
         - `hx`: (layers * directions, B, H), zeros if not given
-        - `lengths`: (B), the steps of each row of a padded batch
+        - `lengths`: (B), the number of steps of each row of a padded batch
         - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
     """
 
@@ -147,22 +147,22 @@ class LSTM(RecurrentLayer):
 
     Args:
         input_size: features of the input, I.
-        hidden_size: units of the state, H; any number.
-        num_layers: layers stacked on each other.
-        bias: False leaves the biases out.
-        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
-        dropout: of the output of every layer but the last, while training.
-        bidirectional: a second direction reads each sequence from its end.
+        hidden_size: features of the state, H; any number.
+        num_layers: number of stacked layers.
+        bias: if False, there are no biases.
+        batch_first: input and output are (B, T, ...) instead of (T, B, ...).
+        dropout: dropout probability on the output of every layer except the last, in training.
+        bidirectional: also run backward, from the end of each sequence.
         proj_size: must be 0; this layer has no projections.
-        checkpoint: training saves states alone and recomputes this many steps at a time. None saves the gates.
-            By keyword only, as are `backend`, `device` and `dtype`.
+        checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
+            Keyword-only, like all arguments below.
         backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
-        device, dtype: of the parameters.
+        device, dtype: device and dtype of the parameters.
 
     Shape:
-        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `input`: (T, B, I), (B, T, I) with `batch_first`, (T, I) unbatched, or a `PackedSequence`
         - `hx`: a pair `(h_0, c_0)`, each (layers * directions, B, H), zeros if not given
-        - `lengths`: (B), the steps of each row of a padded batch
+        - `lengths`: (B), the number of steps of each row of a padded batch
         - `output`: (T, B, directions * H), in the layout of the input; `(h_n, c_n)` as `hx`
     """
 
@@ -235,12 +235,12 @@ class GRUCell(GatedCell):
 
     Args:
         input_size, hidden_size, bias, device, dtype: as in torch.
-        backend: by keyword only; see :func:`goru.use_backend`.
+        backend: keyword-only; see :func:`goru.use_backend`.
 
     Shape:
         - `input`: (B, I) or (I)
         - `hx`: (B, H) or (H), zeros if not given
-        - returns the next state, of the shape of `hx`
+        - returns the next state, with the shape of `hx`
     """
 
 
@@ -254,7 +254,7 @@ class LSTMCell(GatedCell):
 
     Args:
         input_size, hidden_size, bias, device, dtype: as in torch.
-        backend: by keyword only; see :func:`goru.use_backend`.
+        backend: keyword-only; see :func:`goru.use_backend`.
 
     Shape:
         - `input`: (B, I) or (I)

@@ -32,14 +32,14 @@ class OrthogonalUnit(Protocol):
         backend: Choice,
         matrix: Callable[[], Tensor],
     ) -> tuple[Tensor, State]:
-        """As the run of any unit; `matrix()` gives U, built once for the pass or cached from an earlier one."""
+        """Like `Unit.run`; `matrix()` returns U, built once per pass or cached from an earlier one."""
         ...
 
 
 class MatrixCache:
-    """U of the last inference call, valid for as long as the angles have the same values.
+    """U of the last inference call, valid while the angles have the same values.
 
-    Values are compared, not version counters: those miss a change through `.data`.
+    It compares values, not version counters, which miss a change through `.data`.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class MatrixCache:
             before, by, u = cached
             if by == backend.backend and before.dtype == angles.dtype and torch.equal(before, angles):
                 return u
-        # An inference tensor could not be saved for a backward pass that comes later, with frozen angles.
+        # An inference tensor could not be saved for a later backward pass with frozen angles.
         with torch.inference_mode(False), torch.no_grad():
             u = build_matrix(angles, mesh, backend)
             self.cached[key] = (angles.detach().clone(), backend.backend, u)
@@ -93,7 +93,7 @@ class OrthogonalLayer(RecurrentLayer):
                 for layer in range(self.num_layers)
                 for reverse in range(self.num_directions)
             ]
-            return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max would pass over a NaN
+            return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max ignores a NaN
 
 
 class OrthogonalCell(RecurrentCell):

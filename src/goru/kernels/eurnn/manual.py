@@ -124,7 +124,7 @@ def _activation_factors(
 
     The first term is what a real modReLU has; the second says that turning a also turns the constant part b of the
     length, by b/|a|. For a real layer `a` may be the output: it has the sign of a, and is 0 where nothing passes.
-    `active` is None where everything passes.
+    `active` is None if everything passes.
     """
     if bias is None:
         return valid, a, None

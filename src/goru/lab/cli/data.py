@@ -1,4 +1,4 @@
-"""`goru data`: which data sets there are and where, fetching and verifying them."""
+"""`goru data`: list, fetch and verify data sets."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Sets = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N
 
 @dataclass(frozen=True)
 class Options:
-    """Data sets: what there is and where, fetching, verifying (ls, fetch NAME, verify, path)."""
+    """List, fetch and verify data sets (ls, fetch NAME, verify, path)."""
 
     action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ls|fetch|verify|path")]
-    """List them, download some, check those that are found, or print the folders that are searched."""
+    """List data sets, download some, verify those that are found, or print the folders to search."""
     names: Sets = ()
-    """Which data sets (none: all; `fetch` needs names)."""
+    """Names of data sets (default: all; `fetch` needs names)."""
     data_dir: Path | None = None
-    """A folder to search first, and to fetch into."""
+    """Folder to search first, and to fetch into."""
 
 
 def main(argv: list[str], console: Console) -> int:
@@ -62,7 +62,7 @@ def _fetch(chosen: list[DataSet], console: Console) -> int:
     from goru.lab.training.signals import interrupted_by
 
     if not chosen:
-        raise UsageError(f"which data set? There are: {', '.join(DATASETS)}.")
+        raise UsageError(f"name a data set: {', '.join(DATASETS)}.")
     failed = []
     for one in chosen:
         try:
@@ -97,7 +97,7 @@ def _verify(chosen: list[DataSet], console: Console) -> int:
 
 
 def _path(chosen: list[DataSet], console: Console) -> int:
-    """The folders that are searched, or those of the named sets."""
+    """The folders to search, or those of the named sets."""
     from goru.lab.data import store
 
     for folder in [store.require(one) for one in chosen] or store.roots():
@@ -106,7 +106,7 @@ def _path(chosen: list[DataSet], console: Console) -> int:
 
 
 def search_first(folder: Path | None) -> None:
-    """Carry out `--data-dir`, an option of several commands."""
+    """Apply `--data-dir`, an option of several commands."""
     if folder is not None:
         from goru.lab.data import store
 
@@ -114,7 +114,7 @@ def search_first(folder: Path | None) -> None:
 
 
 def missing(configs: list[RunConfig]) -> dict[str, str]:
-    """For each experiment whose data are missing or damaged, a sentence that says so and how to fix it."""
+    """For each experiment whose data are missing or damaged, a sentence that says how to fix it."""
     from goru.lab.data import dataset
 
     reasons: dict[str, str] = {}

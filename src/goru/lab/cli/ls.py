@@ -13,7 +13,7 @@ from goru.lab.cli.parse import parse
 
 @dataclass(frozen=True)
 class Options:
-    """The experiments and models, and what each costs."""
+    """List the experiments and models, and what each costs."""
 
 
 def main(argv: list[str], console: Console) -> int:

@@ -14,7 +14,7 @@ from goru.lab.training.config import flat
 
 @dataclass(frozen=True)
 class Options:
-    """An experiment's settings, what the paper says about it, and what was decided."""
+    """Show an experiment: its settings, what the paper says, and our decisions."""
 
     experiment: Name
 
@@ -36,11 +36,11 @@ def main(argv: list[str], console: Console) -> int:
     for name, layer in one.models.items():
         cost = one.step_seconds(one.config(name))
         text = f"  {name}: {layer.hidden_size} units"
-        console.print(text + (f", about {1000 * cost:.0f} ms a step" if cost else ""), highlight=False)
+        console.print(text + (f", about {1000 * cost:.0f} ms per step" if cost else ""), highlight=False)
     console.print("\nVariants", style="bold")
     for name, changes in one.all_variants.items():
         how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
-        note = "" if name in one.variants else " (on request: --variants)"
+        note = "" if name in one.variants else " (only with --variants)"
         console.print(f"  {name}: {how}{note}", highlight=False)
     generated = one.generated.changes if one.generated else {}
     for name, changes in {"generated": generated, "quick": one.quick_changes}.items():

@@ -13,7 +13,7 @@ from goru.lab.errors import LabError, printable
 
 @dataclass(frozen=True)
 class Options:
-    """Progress and results of all runs in a folder, from anywhere that sees it."""
+    """Show the progress and results of all runs in a folder."""
 
     runs: Path = Path("runs")
     """Folder of the run directories."""
@@ -40,7 +40,7 @@ def main(argv: list[str], console: Console) -> int:
         if p.state == "failed":
             console.print(f"{name}: {p.message}", highlight=False, soft_wrap=True)
     for problem in problems:
-        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+        console.print(f"skipped: {problem}", highlight=False, soft_wrap=True)
     unverified = sum(not p.verified for _, p in rows)
     if unverified:
         console.print(f"{unverified} finished runs are unverified: an older version ran them", highlight=False)

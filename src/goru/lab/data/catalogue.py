@@ -1,4 +1,4 @@
-"""The experiments' data sets: what they are, their terms, what they consist of, where they come from."""
+"""The data sets of the experiments: what they are, their terms, their files and their sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from goru.lab.errors import UsageError, nearest
 
 @dataclass(frozen=True)
 class Part:
-    """A file that the readers ask for."""
+    """A file that the readers use."""
 
     name: str
     size: int
@@ -23,19 +23,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Download:
-    """One file behind public addresses that all should give the same; the first that does is taken."""
+    """One file with several public addresses; the first that works is used."""
 
     file: str
     addresses: tuple[str, ...]
     limit: int
-    """Bytes after which it cannot be what it should be."""
+    """Bytes after which it cannot be the right file."""
     known_hash: str | None = None
-    """`sha256:...` or `md5:...` where it is known; where not, only the parts made of it are checked."""
+    """`sha256:...` or `md5:...` if known; otherwise only the parts made from it are verified."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A way to get a set: downloads, and what makes the set's parts of them."""
+    """A way to get a set: downloads, and the function that makes the set's parts from them."""
 
     downloads: tuple[Download, ...]
     make: Callable[[Mapping[str, Path], Path], None] | None = None
@@ -53,18 +53,18 @@ class DataSet:
     license: str
     """In a sentence."""
     size: str
-    """What it takes on disk or to download."""
+    """Size on disk or of the download."""
     archives: tuple[str, ...] = ()
-    """Archives that may hold the parts, where these do not lie about singly (or gzipped)."""
+    """Archives that may hold the parts, if these are not separate (or gzipped) files."""
     files: tuple[str, ...] = ()
-    """Files that must be there, of a set without a table of checksums."""
+    """Files that must exist, for a set without a table of checksums."""
     check: Callable[[Path], str | None] | None = None
-    """Checks the content of a folder of such a set; raises LabError, may return what there is to say of it."""
+    """Verifies the content of a folder of such a set; raises LabError, may return a remark."""
     quick_check: Callable[[Path], object] | None = None
-    """The part of that check that takes no time; raises LabError."""
+    """The quick part of that check; raises LabError."""
     sources: tuple[Source, ...] = ()
     bring: str = ""
-    """What to do where there is nothing to download."""
+    """What to do if there is nothing to download."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -197,7 +197,7 @@ DATASETS: dict[str, DataSet] = {one.name: one for one in _DATASETS}
 
 
 def dataset(name: str) -> DataSet:
-    """A data set by its name; a name that is not one is a UsageError with the nearest."""
+    """A data set by its name; an unknown name is a UsageError that suggests the nearest."""
     if name not in DATASETS:
         raise UsageError(nearest("data set", name, DATASETS))
     return DATASETS[name]

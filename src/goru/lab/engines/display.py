@@ -1,4 +1,4 @@
-"""What is shown while runs are at work: a live table on a terminal, plain lines elsewhere."""
+"""The display of a grid: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
 
 
 class Display:
-    """Shows jobs while they work; a context manager whose `refresh` may be called at any rate."""
+    """Shows jobs while they run; a context manager whose `refresh` may be called at any rate."""
 
     def __init__(self, jobs: Sequence[Job], console: Console) -> None:
         self._jobs, self._console = jobs, console
@@ -118,7 +118,7 @@ class Display:
         return "  ".join(parts)
 
     def _table(self) -> Group:
-        """All jobs if they fit on the screen, else those at work and their neighbors."""
+        """All jobs if they fit on the screen, otherwise the running ones and their neighbors."""
         room = max(4, self._console.height - 5)
         jobs = list(self._jobs)
         if len(jobs) > room:

@@ -23,7 +23,7 @@ from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
 
 SPLITS = ("train", "valid", "test")
 _CHUNK = 1000
-"""Steps evaluated at a time; the state goes on from one to the next."""
+"""Steps evaluated at a time; the state is carried from one segment to the next."""
 _HELD_OUT = 10
 """Generated validation and test texts are this many times shorter than the training text."""
 
@@ -62,7 +62,7 @@ class PennTreebankProblem(Problem):
         if not self.steps_per_epoch:
             raise LabError(f"{len(train)} characters are too few for {lanes} lanes of {length} steps.")
         self._length = length
-        # (steps, lanes); the lanes follow one another in the text. What does not fill a segment is left out.
+        # (steps, lanes); the lanes follow one another in the text. An incomplete segment is dropped.
         self._inputs = train[: lane * lanes].view(lanes, lane).t().contiguous()
         self._targets = train[1 : lane * lanes + 1].view(lanes, lane).t().contiguous()
 
@@ -111,7 +111,7 @@ class PennTreebankProblem(Problem):
 
 
 def _numbers(content: str, alphabet: tuple[str, ...], split: str) -> Tensor:
-    """The text as one number a character (uint8)."""
+    """The text as one number per character (uint8)."""
     points = np.frombuffer(content.encode("utf-32-le"), dtype=np.uint32)
     symbols = np.array([ord(symbol) for symbol in alphabet], dtype=np.uint32)
     places = np.minimum(np.searchsorted(symbols, points), len(symbols) - 1)

@@ -1,4 +1,4 @@
-"""Shortest path: read a graph edge by edge and a query, then say the nodes of the path.
+"""Shortest path: read a graph edge by edge and a query, then output the nodes of the path.
 
 Legend: T steps, B batch, K outputs. The inputs are 76 tokens, the 76th the first `ans`; an `ans` follows
 for each node of the path. The outputs (the path, then the end symbol) are read from the 76th step on.
@@ -114,7 +114,7 @@ class ShortestPathProblem(Problem):
         return bits / int((targets != _NO_OUTPUT).sum())
 
     def about(self) -> dict[str, Any]:
-        """What answering without learning would reach on the test set.
+        """The score on the test set of answers without learning.
 
         The answer is source, a middle node, target, end, end: the middle is any other node, or a neighbor
         of the source.

@@ -1,4 +1,4 @@
-"""The page: one file that holds its figures, its style and its script, and fetches nothing."""
+"""The page: one self-contained HTML file with its figures, style and script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKS = {claims.REPRODUCED: "✓", claims.PARTLY: "◐", claims.NOT_REPRODUCED: 
 def render(
     sections: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str], notices: list[str]
 ) -> str:
-    """The page as HTML. Everything that runs have written goes through the template's escaping."""
+    """The page as HTML. The template escapes everything that runs have written."""
     files = resources.files("goru.lab.report")
     style, charts, script = (
         files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "charts.js", "page.js")
@@ -47,7 +47,7 @@ def render(
     if drawn:
         data["overview"] = {"kind": "overview", "panels": [variant.group.name for variant in drawn]}
     return environment.from_string(files.joinpath("page.html.j2").read_text(encoding="utf-8")).render(
-        # The script is named by its hash: nothing that finds its way into the page can run, nothing can be fetched.
+        # The policy allows only this script, by its hash: nothing injected can run, and nothing can be fetched.
         policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         style=style,
@@ -77,12 +77,12 @@ def render(
 
 
 def _names(text: str) -> Markup:
-    """Text in which `names` are set as code."""
+    """Text with `names` as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _brief(table: Table) -> Table | None:
-    """The table without the columns that are shown on demand; None where it has no such columns."""
+    """The table without the columns shown on demand; None if it has no such columns."""
     kept = [k for k, heading in enumerate(table.headings) if heading in (table.brief or table.headings)]
     if len(kept) == len(table.headings):
         return None
@@ -91,7 +91,7 @@ def _brief(table: Table) -> Table | None:
 
 
 def _image(figure: Figure) -> str:
-    """A drawn figure as an address that holds it. In an image of its own, its names cannot meet another's."""
+    """A figure as a data URL. As a separate image, its ids cannot clash with those of another."""
     if figure.photographic:
         return f"data:image/png;base64,{base64.b64encode(figure.png).decode()}"
     return f"data:image/svg+xml;base64,{base64.b64encode(figure.svg.encode()).decode()}"

@@ -1,4 +1,4 @@
-"""The machine and the software of a run."""
+"""The hardware and software of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from goru.lab.training.run_directory import RunDirectory, read_json
 from goru.layers.recurrent import RecurrentLayer
 
 OTHER_KERNELS = "GORU_OTHER_KERNELS"
-"""Set: runs that another backend or instruction set began may be continued."""
+"""If set, runs may continue with another backend or instruction set."""
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
@@ -57,7 +57,7 @@ def describe(run: RunDirectory, network: nn.Module, engine: str, step: int, proc
 
 
 def kernels(network: nn.Module) -> dict[str, str]:
-    """The backend of the recurrent layers and its instruction set: the last bits of a result depend on them."""
+    """The backend and instruction set of the recurrent layers: the last bits of a result depend on them."""
     device = next(network.parameters()).device
     try:
         used = {module.implementation() for module in network.modules() if isinstance(module, RecurrentLayer)}
@@ -68,7 +68,7 @@ def kernels(network: nn.Module) -> dict[str, str]:
 
 
 def check_kernels(network: nn.Module, directory: Path | None = None) -> None:
-    """LabError where the kernels cannot run, or differ from those of the run in `directory` and may not."""
+    """Raise LabError if the kernels cannot run, or may not continue the run in `directory`."""
     used = kernels(network)
     if directory is not None:
         _change_of_kernels(directory, _earlier_attempts(directory)[0], used)

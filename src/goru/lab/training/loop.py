@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Training)
 
 
 class DivergedError(LabError):
-    """The loss is not a number; every process of a training meets it at the same step."""
+    """The loss is not a number; every process of a run sees this at the same step."""
 
 
 def never() -> bool:
@@ -47,11 +47,11 @@ def train(
     started: Callable[[int], None] = nothing,
     from_run: Path | None = None,
 ) -> dict[str, Any]:
-    """Run a configuration to its end, from its last checkpoint where there is one; returns the result.
+    """Run a configuration to its end, from its last checkpoint if there is one; returns the result.
 
     `stop` is called after every step; when it returns True, a checkpoint is written and the run ends with
     RunInterruptedError. `started` is called once, with the step that the run continues from, but not for a run that
-    is refused or finished. `from_run` is a shorter run to begin with. (`distributed.train` does the same with several
+    is refused or finished. `from_run` is a shorter run to continue. (`distributed.train` does the same with several
     processes.)
     """
     prepared = prepare(config, runs, Training, from_run)
@@ -70,7 +70,7 @@ def train(
 def prepare(config: RunConfig, runs: Path, make: Callable[[RunConfig], T], from_run: Path | None) -> T | None:
     """The training of a configuration; None for a finished run.
 
-    What can be refused is refused here, before anything is written; the steps of `from_run` are copied last.
+    Everything that can be refused is refused here, before anything is written; the steps of `from_run` come last.
     """
     directory = config.directory(runs)
     check_free(config, runs)
@@ -87,7 +87,7 @@ def prepare(config: RunConfig, runs: Path, make: Callable[[RunConfig], T], from_
 
 @contextlib.contextmanager
 def enough_memory() -> Iterator[None]:
-    """Memory that is not there is one sentence."""
+    """Turn a failed allocation into a LabError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -98,7 +98,7 @@ def enough_memory() -> Iterator[None]:
 
 
 def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engine: str, processes: int = 1) -> None:
-    """Go to where the last attempt stopped, and describe this one."""
+    """Restore the last checkpoint, and write environment.json."""
     if saved is not None:
         try:
             training.restore(*saved)
@@ -110,7 +110,7 @@ def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engin
 
 
 def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop: Callable[[], bool]) -> None:
-    """Train to the last step, or until patience is over or the loss is low enough: learn, log, evaluate, save."""
+    """Train to the last step, or until out of patience or below `stop_below`: learn, log, evaluate, save."""
     config, problem, position = training.config, training.problem, training.position
     started = time.monotonic() - position.seconds
     last_saved = last_logged = time.monotonic()
@@ -118,7 +118,7 @@ def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop:
     def save() -> None:
         position.seconds = time.monotonic() - started
         position.metrics_bytes = run.metrics_bytes
-        # The last loss can be finite and the parameters not: those must not replace good ones.
+        # The last loss can be finite and the parameters not: they must not replace good ones.
         if training.finite:
             run.save_checkpoint(training.tensors(), dataclasses.asdict(position))
 

@@ -1,4 +1,4 @@
-"""Ending early on a signal: the first asks for a clean stop, the second ends at once."""
+"""Stopping on a signal: the first asks for a clean stop, the second stops at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def interrupted_by(number: signal.Signals) -> Iterator[None]:
-    """Lets a signal end what goes on inside as Ctrl-C does: with everything cleared away."""
+    """Make a signal act like Ctrl-C inside the block, so everything is cleaned up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -24,7 +24,7 @@ def interrupted_by(number: signal.Signals) -> Iterator[None]:
 
 
 class StopOnSignal:
-    """A context manager that is called to ask whether to stop."""
+    """A context manager; call it to ask whether to stop."""
 
     def __init__(self, *signals: signal.Signals) -> None:
         self._signals = signals
