@@ -93,7 +93,7 @@ def _readme() -> str:
         ("EXPERIMENT = 3", "should define EXPERIMENT"),
         ("import nothing_of_this_name", "cannot run"),
         ("open('gone')", "cannot run"),
-        ("from goru.lab.paper.copying import EXPERIMENT", "there is an experiment copying; choose another name"),
+        ("from goru.lab.paper.copying import EXPERIMENT", "the experiment copying exists; choose another name"),
     ],
 )
 def test_files_that_add_nothing(source: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,47 @@ class GatedUnit:
         return describe_checkpoint(self.checkpoint).removeprefix(", ")
 
 
-class GRU(RecurrentLayer):
+class GatedLayer(RecurrentLayer):
+    """A GRU or an LSTM."""
+
+    kind: str
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        checkpoint: int | None = None,
+        backend: str | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_sizes(input_size, hidden_size, bias)
+        super().__init__(
+            GatedUnit(self.kind, hidden_size, bias, checkpoint),
+            input_size,
+            hidden_size,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )
+
+    def _cell(self, input_size: int) -> GatedCell:
+        make = LSTMCell if self.kind == "LSTM" else GRUCell
+        return make(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
+
+
+class GRU(GatedLayer):
     """The function of `torch.nn.GRU`, with its constructor and its parameters, on the kernels of this package.
 
     >>> layer = GRU(10, 128, batch_first=True)
@@ -102,41 +142,10 @@ class GRU(RecurrentLayer):
         - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        *,
-        checkpoint: int | None = None,
-        backend: str | None = None,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        check_sizes(input_size, hidden_size, bias)
-        super().__init__(
-            GatedUnit("GRU", hidden_size, bias, checkpoint),
-            input_size,
-            hidden_size,
-            num_layers=num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )
-
-    def _cell(self, input_size: int) -> GRUCell:
-        return GRUCell(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
+    kind = "GRU"
 
 
-class LSTM(RecurrentLayer):
+class LSTM(GatedLayer):
     """The function of `torch.nn.LSTM`, with its constructor and its parameters, on the kernels of this package.
 
     >>> layer = LSTM(10, 128, batch_first=True)
@@ -166,6 +175,8 @@ class LSTM(RecurrentLayer):
         - `output`: (T, B, directions * H), in the layout of the input; `(h_n, c_n)` as `hx`
     """
 
+    kind = "LSTM"
+
     def __init__(
         self,
         input_size: int,
@@ -182,31 +193,17 @@ class LSTM(RecurrentLayer):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_sizes(input_size, hidden_size, bias)
         if proj_size != 0:
             raise ValueError(f"goru.LSTM has no projections: proj_size must be 0, got {proj_size}; use torch.nn.LSTM")
-        super().__init__(
-            GatedUnit("LSTM", hidden_size, bias, checkpoint),
-            input_size,
-            hidden_size,
-            num_layers=num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )
+        shared: dict[str, Any] = {"checkpoint": checkpoint, "backend": backend, "device": device, "dtype": dtype}
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, **shared)
         self.proj_size = 0
-
-    def _cell(self, input_size: int) -> LSTMCell:
-        return LSTMCell(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
 
 
 class GatedCell(RecurrentCell):
     """One step of a GRU or an LSTM."""
 
+    kind: str
     optional = ("bias_ih", "bias_hh")
 
     def __init__(
@@ -220,7 +217,7 @@ class GatedCell(RecurrentCell):
         backend: str | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias, least=0)
-        unit = GatedUnit(type(self).__name__.removesuffix("Cell"), hidden_size, bias)
+        unit = GatedUnit(self.kind, hidden_size, bias)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self.bias = bias
         self._stepper = Stepper(unit.recurrence, GatedOptions())
@@ -243,6 +240,8 @@ class GRUCell(GatedCell):
         - returns the next state, with the shape of `hx`
     """
 
+    kind = "GRU"
+
 
 class LSTMCell(GatedCell):
     """One step of an LSTM; the function of `torch.nn.LSTMCell`.
@@ -261,3 +260,5 @@ class LSTMCell(GatedCell):
         - `hx`: a pair `(h, c)`, each (B, H) or (H), zeros if not given
         - returns the next pair
     """
+
+    kind = "LSTM"

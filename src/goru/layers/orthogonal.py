@@ -1,9 +1,12 @@
-"""Layers and cells whose transition is a mesh: angles, the matrix U, its cache, and how orthogonal it is."""
+"""Layers and cells whose transition is a mesh: angles, the matrix U, its cache, and its orthogonality error.
+
+A unit with a mesh has `mesh` and a parameter `angles`, and its `run` takes one more argument: `matrix()` returns U,
+built once per pass or cached from an earlier one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,27 +16,6 @@ from ..kernels.mesh import MESH_MATRIX, build_matrix
 from ..rotations import Mesh, orthogonality_error
 from ..tracing import transformed, untraced
 from .recurrent import RecurrentCell, RecurrentLayer
-from .unit import Parameters, State
-
-
-class OrthogonalUnit(Protocol):
-    """A unit (recurrent.py) with a mesh. Its parameters include `angles`."""
-
-    @property
-    def mesh(self) -> Mesh: ...
-
-    def run(
-        self,
-        x: Tensor,
-        state: State,
-        parameters: Parameters,
-        lengths: Tensor | None,
-        reverse: bool,
-        backend: Choice,
-        matrix: Callable[[], Tensor],
-    ) -> tuple[Tensor, State]:
-        """Like `Unit.run`; `matrix()` returns U, built once per pass or cached from an earlier one."""
-        ...
 
 
 class MatrixCache:
