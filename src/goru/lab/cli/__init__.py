@@ -23,9 +23,9 @@ def main(argv: list[str]) -> int:
     """Run a command line; returns the exit code."""
     # A pipe or a file has no width to fit: no column is cut. No markup: names may contain brackets.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 10_000
-    console = Console(width=width, markup=False)
+    console = Console(width=width, markup=False, highlight=False)
     if not argv or argv[0] in ("-h", "--help", "help"):
-        console.print(_overview(), highlight=False)
+        console.print(_overview())
         return 0
     try:
         if argv[0] == "doctor":  # part of the library; here for `python -m goru.lab`

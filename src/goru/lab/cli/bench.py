@@ -49,7 +49,7 @@ def main(argv: list[str], console: Console) -> int:
         if reason is not None:
             if options.experiments:
                 raise LabError(reason)
-            console.print(f"skipped: {one.name}: {reason}", highlight=False, soft_wrap=True)
+            console.print(f"skipped: {one.name}: {reason}", soft_wrap=True)
             continue
         for model in options.models or one.models:
             timing = bench.time_step(one.config(model), options.steps, options.threads)
@@ -64,5 +64,5 @@ def main(argv: list[str], console: Console) -> int:
             )
     console.print(table)
     bench.write(options.out, rows)
-    console.print(f"Numbers: {options.out}", highlight=False)
+    console.print(f"Numbers: {options.out}")
     return 0

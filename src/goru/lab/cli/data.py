@@ -53,7 +53,7 @@ def _list(chosen: list[DataSet], console: Console) -> int:
     for one in chosen or DATASETS.values():
         folder = store.find(one)
         table.add_row(one.name, one.experiment, one.size, one.license, str(folder or store.remedy(one)))
-    console.print(table, highlight=False)
+    console.print(table)
     return 0
 
 
@@ -67,7 +67,7 @@ def _fetch(chosen: list[DataSet], console: Console) -> int:
     for one in chosen:
         try:
             with interrupted_by(signal.SIGTERM):
-                download.fetch(one, lambda text: console.print(text, highlight=False, soft_wrap=True))
+                download.fetch(one, lambda text: console.print(text, soft_wrap=True))
         except LabError as error:
             failed.append(str(error))
     if failed:
@@ -84,7 +84,7 @@ def _verify(chosen: list[DataSet], console: Console) -> int:
         found |= verdict.state != "missing"
         where = verdict.folder or verdict.message
         remark = f" ({verdict.message})" if verdict.state == "good" and verdict.message else ""
-        console.print(f"{verdict.state:8} {one.name}: {where}{remark}", highlight=False, soft_wrap=True)
+        console.print(f"{verdict.state:8} {one.name}: {where}{remark}", soft_wrap=True)
         if verdict.state == "damaged":
             bad.append(verdict.message)
         elif verdict.state == "missing" and chosen:
@@ -101,7 +101,7 @@ def _path(chosen: list[DataSet], console: Console) -> int:
     from goru.lab.data import store
 
     for folder in [store.require(one) for one in chosen] or store.roots():
-        console.print(str(folder), highlight=False, soft_wrap=True)
+        console.print(str(folder), soft_wrap=True)
     return 0
 
 

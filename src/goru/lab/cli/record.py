@@ -33,12 +33,12 @@ def main(argv: list[str], console: Console) -> int:
     unfinished = _unfinished(options.runs)
     recorded = reporting.record.write(options.runs, options.out, options.readme)
     for problem in recorded.problems:
-        console.print(f"skipped: {printable(problem)}", highlight=False, soft_wrap=True)
+        console.print(f"skipped: {printable(problem)}", soft_wrap=True)
     for name in unfinished:
-        console.print(f"unfinished: {printable(name)}", highlight=False, soft_wrap=True)
+        console.print(f"unfinished: {printable(name)}", soft_wrap=True)
     kept = f", {recorded.kept} unchanged because only the record has them finished" if recorded.kept else ""
     part = f", {len(unfinished)} of the runs in {options.runs} unfinished" if unfinished else ""
-    console.print(f"{recorded.written} runs recorded in {options.out}{kept}{part}", highlight=False, soft_wrap=True)
+    console.print(f"{recorded.written} runs recorded in {options.out}{kept}{part}", soft_wrap=True)
     return 0
 
 

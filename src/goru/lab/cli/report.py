@@ -52,9 +52,9 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
         console.print(judged)
         console.print()
     for sentence in written.learned:
-        console.print(sentence, highlight=False, soft_wrap=True)
+        console.print(sentence, soft_wrap=True)
     for notice in written.notices:
-        console.print(notice, highlight=False, soft_wrap=True)
+        console.print(notice, soft_wrap=True)
     for problem in written.problems:
-        console.print(f"skipped: {printable(problem)}", highlight=False, soft_wrap=True)
-    console.print(f"Page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)
+        console.print(f"skipped: {printable(problem)}", soft_wrap=True)
+    console.print(f"Page with the figures: {written.page.resolve()}", soft_wrap=True)

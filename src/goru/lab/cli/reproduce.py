@@ -85,7 +85,7 @@ def main(argv: list[str], console: Console) -> int:
     data.search_first(options.data_dir)
     configs, left_out = chosen_runs(options)
     for reason in left_out:
-        console.print(f"skipped: {reason}", highlight=False, soft_wrap=True)
+        console.print(f"skipped: {reason}", soft_wrap=True)
     jobs = plan(configs, options.runs)
     with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
         with Display(jobs, console) as display:
@@ -107,7 +107,7 @@ def main(argv: list[str], console: Console) -> int:
         write_report(options.runs, out, console, shown)
     finally:
         for reason in left_out:
-            console.print(f"skipped: {reason}", highlight=False, soft_wrap=True)
+            console.print(f"skipped: {reason}", soft_wrap=True)
         for job in failed:
             print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
     return 1 if failed else 0

@@ -73,7 +73,7 @@ def main(argv: list[str], console: Console) -> int:
 
         def started(step: int) -> None:
             """Nothing is printed before this: a refused run prints only the reason."""
-            console.print(_cost(config, step), highlight=False, soft_wrap=True)
+            console.print(_cost(config, step), soft_wrap=True)
             shown.enter_context(display)
 
         def refresh_and_stop() -> bool:
@@ -92,9 +92,9 @@ def main(argv: list[str], console: Console) -> int:
             job.state = "busy" if isinstance(error, RunBusyError) else "failed"
             raise
     if finished:
-        console.print(f"{directory} is already finished.", highlight=False)
+        console.print(f"{directory} is already finished.")
     scores = ", ".join(f"{name} {value:.4f}" for name, value in result["final"].items())
-    console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}", highlight=False)
+    console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}")
     return 0
 
 

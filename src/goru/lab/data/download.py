@@ -17,14 +17,7 @@ from typing import Any, cast
 
 import pooch
 import requests
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from goru.lab.data import store
 from goru.lab.data.archives import DataDamagedError, read_members
@@ -61,12 +54,14 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
                     failures.append(_something_else(source, error, place))
                     continue
                 for file in made:
-                    _move(place / "made" / file, folder / file)
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(place / "made" / file, folder / file)
                 return _settled(dataset, folder, say)
     except OSError as error:
         raise LabError(f"cannot write {dataset.name} to {folder}: {error.strerror or error}.") from None
     finally:
-        _remove_if_empty(folder)
+        with contextlib.suppress(OSError):  # it is not empty
+            folder.rmdir()
     raise LabError(f"{dataset.name} could not be fetched: {'; '.join(failures)}.")
 
 
@@ -214,16 +209,6 @@ class _Meter:
 
     def close(self) -> None:
         pass
-
-
-def _move(file: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(file, place)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # something is in it
-        folder.rmdir()
 
 
 def _settled(dataset: DataSet, folder: Path, say: Callable[[str], None]) -> Path:

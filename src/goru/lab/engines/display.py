@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -78,9 +77,7 @@ class Display:
         self.refresh()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._shown = 0.0
         self.refresh()
         if self._live is not None:
@@ -98,7 +95,7 @@ class Display:
             changed = job.state != self._states[job.name]
             if changed or (due and job.state == "running"):
                 self._states[job.name] = job.state
-                self._console.print(self._line(job), highlight=False, soft_wrap=True)
+                self._console.print(self._line(job), soft_wrap=True)
         if due:
             self._shown = now
 
