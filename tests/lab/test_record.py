@@ -175,7 +175,7 @@ def test_readme(source: Path, tmp_path: Path) -> None:
     beside = (tmp_path / "results" / "README.md").read_text()
     assert "| Copying memory task | test loss, % of the baseline | 5.0 | 99.0 |" in beside
     assert "|  | the paper | solved | at the baseline |" in beside
-    assert f"{finished} of the {len(paper.grid())} runs with one seed are finished." in beside
+    assert f"{finished} of the {len(paper.grid())} runs of the first seed are finished." in beside
     assert "\n## The paper's claims\n" in beside
     assert "| C1 | GORU is the only gated unit" in beside
     assert {"overview.svg", "overview-dark.svg"} <= {file.name for file in (tmp_path / "results").iterdir()}

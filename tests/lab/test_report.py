@@ -482,7 +482,7 @@ def _beside(folder: Path) -> tuple[str, ...]:
     (group,), _ = load(folder)
     table = columns.results(group)
     row = dict(zip(table.headings, table.texts[0], strict=True))
-    return row["the paper"], row["agreement"]
+    return row["the paper"], row["ours"]
 
 
 def test_a_number_that_is_not_final_is_marked(tmp_path: Path) -> None:

@@ -304,7 +304,7 @@ def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column,
         found = level(name)
         return _agrees(group, name, found) if found else ""
 
-    beside = [Column("the paper", said, full_size, brief=True), Column("agreement", agrees, full_size, brief=True)]
+    beside = [Column("the paper", said, full_size, brief=True), Column("ours", agrees, full_size, brief=True)]
     return (
         Column("test loss", _loss),
         Column("of baseline", _share, brief=True),

@@ -116,14 +116,14 @@ EXPERIMENT = Experiment(
         Column("of GORU's", lambda group, name: _percent(_share(group, name)), on_files, brief=True),
         Column("paper: of GORU's", lambda _, name: _percent(_paper_share(name)), on_files, brief=True),
         Column(
-            "agreement",
+            "ours",
             _agreement,
             _on_another_corpus,
             brief=True,
             note=f"Not the paper's corpus: errors are compared as shares of GORU's. {_AGREES}",
         ),
         Column(
-            "agreement",
+            "ours",
             _agreement,
             _on_timit,
             brief=True,

@@ -77,7 +77,7 @@ let clips = 0;
 
 // A chart of losses. A small one is a panel of the overview: no tools, and the table beside it says whose line it is.
 function losses(figure, data, small = false) {
-  const margin = { left: small ? 40 : 52, right: 20, top: 26, bottom: 40 };
+  const margin = { left: small ? 40 : 52, right: 26, top: 26, bottom: 40 };
   const shown = data.series.map(() => true);
   const state = { along: "steps", log: data.log, x: null, y: null, at: null };
   const svg = drawing();
@@ -122,7 +122,7 @@ function losses(figure, data, small = false) {
   function render() {
     const width = Math.max(260, svg.parentNode.clientWidth), height = small ? 190 : clamp(Math.round(width * 0.52), 260, 330);
     const labeled = !small && width >= 480;
-    margin.right = labeled ? 6.1 * Math.max(...visible().map((s) => s.name.length + (s.mean.at(-1) > data.limits[1] ? 9 : 0)), 8) + 26 : 20;
+    margin.right = labeled ? 6.1 * Math.max(...visible().map((s) => s.name.length + (s.mean.at(-1) > data.limits[1] ? 9 : 0)), 8) + 26 : 26;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.replaceChildren();
     const [x0, x1] = xRange(), [y0, y1] = yRange();
@@ -145,7 +145,7 @@ function losses(figure, data, small = false) {
     }
     draw(svg, "line", { class: "axis", x1: margin.left, x2: right, y1: bottom, y2: bottom });
     draw(svg, "text", { x: right, y: height - 6, "text-anchor": "end" }, state.along === "steps" ? "iterations" : "minutes of training");
-    draw(svg, "text", { x: 0, y: 12, ...(small ? { class: "title" } : {}) }, small ? data.label : `${data.loss}${state.log ? ", log scale" : ""}`);
+    draw(svg, "text", { x: 0, y: 12, ...(small ? { class: "title" } : {}) }, small ? `${data.label}: ${data.loss}` : `${data.loss}${state.log ? ", log scale" : ""}`);
     const plot = draw(svg, "g", { "clip-path": `url(#${clip})` });
     draw(plot, "rect", { class: "plot", fill: "transparent", x: margin.left, y: margin.top, width: right - margin.left, height: bottom - margin.top });
     draw(plot, "line", { class: "baseline", x1: margin.left, x2: right, y1: py(data.baseline), y2: py(data.baseline) });
@@ -330,7 +330,7 @@ function losses(figure, data, small = false) {
 
 function overview(figure, data) {
   const panels = element("div", { class: "panels" });
-  figure.append(panels);
+  figure.insertBefore(panels, figure.querySelector("p"));
   for (const name of data.panels) {
     const panel = element("div");
     panels.append(panel);

@@ -118,7 +118,8 @@ def overview(groups: list[Group], dark: bool = False) -> Figure:
             axes.set_title(group.experiment.title, fontsize=10, loc="left")
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         canvas.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
-        return _finish("overview-dark" if dark else "overview", "Held-out loss on the synthetic tasks", canvas)
+        drawn = _finish("overview-dark" if dark else "overview", "Held-out loss on the synthetic tasks", canvas)
+        return dataclasses.replace(drawn, note="Dotted: the baseline. ▲: off the scale. Colors as in the table below.")
 
 
 def spectra(group: Group) -> Figure | None:

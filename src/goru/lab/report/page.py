@@ -30,7 +30,7 @@ def render(
     )
     script = f"{charts}\n{script}"
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"image": _image, "names": _names, "brief": _brief}
+    environment.filters |= {"image": _image, "names": _names, "brief": _brief, "columns_of_words": _columns_of_words}
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     groups = [variant.group for section in sections for variant in section.variants]
     only_small = all(group.kind for group in groups)
@@ -79,6 +79,11 @@ def render(
 def _names(text: str) -> Markup:
     """Text with `names` as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _columns_of_words(table: Table) -> set[int]:
+    """The columns without any number, which are aligned to the left."""
+    return {k for k in range(1, len(table.headings)) if not any(c.isdigit() for row in table.rows for c in row[k].text)}
 
 
 def _brief(table: Table) -> Table | None:

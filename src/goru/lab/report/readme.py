@@ -126,8 +126,8 @@ def _done(groups: list[Group]) -> str:
     finished = {record.config.directory(Path()) for group in groups for record in group.records if record.finished}
     first = {config.directory(Path()) for config in paper.grid()}
     more = len(finished - first)
-    done = f"{len(finished & first)} of the {len(first)} runs with one seed are finished"
-    return done + (f", and {more} others." if more else ".")
+    done = f"{len(finished & first)} of the {len(first)} runs of the first seed are finished"
+    return done + (f", plus {more} more." if more else ".")
 
 
 def _in_words(groups: list[Group]) -> list[str]:

@@ -103,7 +103,7 @@ class Variant:
         wanted = one.version("quick" if group.kind == "quick" else "").models
         absent = [paper.title(model) for model in wanted if model not in group.models]
         if absent:
-            found.append(f"Not run: {', '.join(absent)}.")
+            found.append(f"Not run: {'; '.join(absent)}.")
         if one.parts and not group.kind:
             parts = {model: group.parts_done(model) for model in group.models}
             if min(parts.values()) < one.part_count:
