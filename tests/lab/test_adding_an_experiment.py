@@ -42,7 +42,7 @@ def test_from_ls_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert set(shown) == {"ls", "show", "reproduce", "run", "report"}
     assert re.search(r"^parity +goru, gru +paper +2000 steps", shown["ls"], flags=re.MULTILINE)
     assert shown["ls"].splitlines()[-3].startswith("parity")  # after the paper's
-    assert "Say after every bit" in shown["show"]
+    assert "After every bit, output whether" in shown["show"]
     assert "task.length = 100" in shown["show"]
     assert {str(path.relative_to("runs")) for path in runs.find(Path("runs"))} == {
         "parity/quick/goru/seed0",

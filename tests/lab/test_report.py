@@ -436,7 +436,7 @@ def test_what_is_missing_is_said(written: Path) -> None:
     page = (written / "index.html").read_text()
     assert "Not finished: GRU, seed 0, 200 of 200 iterations, stopped." in page
     absent = [paper.title(name) for name in paper.SYNTHETIC_MODELS if name != "gru"]
-    gone = f"Not run: {', '.join(absent)}."
+    gone = f"Not run: {'; '.join(absent)}."
     assert gone in page
     assert f"- {gone}" in (written / "report.md").read_text()
     assert all(one.title in page for one in paper.EXPERIMENTS.values() if one.paper)
@@ -531,7 +531,7 @@ def test_what_the_paper_says_stands_beside_full_runs(beside: str, tmp_path: Path
     if beside:
         write_run(tmp_path, "copying", "gru", STUCK, variant=beside)
     groups, _ = load(tmp_path)
-    assert page.render(sections.make(groups, []), [], None, [], []).count('class="said"') == 1
+    assert page.render(sections.make(groups, []), [], None, [], []).count("The paper</span>") == 1
 
 
 def test_layers_in_words(tmp_path: Path) -> None:
