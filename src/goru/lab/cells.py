@@ -120,7 +120,7 @@ class LayerConfig:
     mesh: Literal["fft", "tunable"] = "fft"
     """Mesh of rotations (GORU and EURNN)."""
     capacity: int | None = None
-    """Layers of a tunable mesh (default: 2)."""
+    """Layers of a tunable mesh (None: 2)."""
     complex: bool = False
     """A unitary instead of an orthogonal matrix (EURNN)."""
     reset_gate: bool = True
@@ -128,10 +128,9 @@ class LayerConfig:
     update_gate: bool = True
     """GORU's update gate; without it z = 0."""
     memory: int | None = None
-    """How many steps the initial state lasts (GORU; GRU and LSTM with `init` chrono)."""
+    """How many steps a state lasts when training begins (GORU; GRU and LSTM with `init` chrono)."""
     init: Start = "published"
-    """Initialization: the authors' final code, GORU's first public version, torch's own or chrono (GRU, LSTM), or
-    one of the study `starts` (GORU with `memory`)."""
+    """The authors' final code, their first version, torch's or chrono (GRU, LSTM), or one of the study `starts`."""
     backend: Literal["auto", "reference", "manual", "native"] = "auto"
     """Implementation of GORU and EURNN."""
 

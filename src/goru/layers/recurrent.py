@@ -165,11 +165,7 @@ class RecurrentLayer(nn.Module):
         return chosen, backends.BACKENDS[chosen].level(weight.device)
 
     def forward(
-        self,
-        input: Tensor | PackedSequence,
-        hx: Any = None,
-        *,
-        lengths: Tensor | Sequence[int] | None = None,
+        self, input: Tensor | PackedSequence, hx: Any = None, *, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Any, Any]:
         """Run over a sequence: (T, B, I), (B, T, I) with `batch_first`, (T, I) unbatched, or a PackedSequence.
 

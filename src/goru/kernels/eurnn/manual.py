@@ -57,12 +57,7 @@ def forward(inputs: EurnnInputs, options: EurnnOptions, save: bool) -> tuple[Ten
 
 
 def backward(
-    inputs: EurnnInputs,
-    options: EurnnOptions,
-    output: Tensor,
-    saves: Tensor,
-    grads: tuple[Tensor, ...],
-    needs_x: bool,
+    inputs: EurnnInputs, options: EurnnOptions, output: Tensor, saves: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
     x, h0, weight_ih, bias, u, angles, lengths = inputs
     grad_output, grad_h_n = grads

@@ -18,7 +18,7 @@ class Options:
     """Measure a training step at the paper's sizes, and the share of it outside the model."""
 
     experiments: Names = ()
-    """Experiments to run (default: all)."""
+    """Experiments to run (none: all)."""
     models: tuple[str, ...] = ()
     """Only these models."""
     steps: int = 10

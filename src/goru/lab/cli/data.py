@@ -28,7 +28,7 @@ class Options:
     action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ls|fetch|verify|path")]
     """List data sets, download some, verify those that are found, or print the folders to search."""
     names: Sets = ()
-    """Names of data sets (default: all; `fetch` needs names)."""
+    """Names of data sets (none: all; `fetch` needs names)."""
     data_dir: Path | None = None
     """Folder to search first, and to fetch into."""
 
@@ -115,27 +115,14 @@ def search_first(folder: Path | None) -> None:
 
 def missing(configs: list[RunConfig]) -> dict[str, str]:
     """For each experiment whose data are missing or damaged, a sentence that says how to fix it."""
-    from goru.lab.data import dataset
+    from goru.lab.data import dataset, store
 
     reasons: dict[str, str] = {}
-    checked: dict[str, str | None] = {}
-    for config in configs:
-        name = config.task.data_set
-        if name is None:
-            continue
-        if name not in checked:
-            checked[name] = _trouble(dataset(name))
-        reason = checked[name]
-        if reason is not None:
-            reasons.setdefault(config.experiment, reason)
+    for name in {config.task.data_set: None for config in configs if config.task.data_set}:
+        try:
+            store.check_quickly(dataset(name))
+        except LabError as error:
+            for config in configs:
+                if config.task.data_set == name:
+                    reasons.setdefault(config.experiment, str(error))
     return reasons
-
-
-def _trouble(one: DataSet) -> str | None:
-    from goru.lab.data import store
-
-    try:
-        store.check_quickly(one)
-    except LabError as error:
-        return str(error)
-    return None

@@ -19,7 +19,7 @@ class Options:
     runs: Path = Path("runs")
     """Folder of the run directories."""
     out: Path | None = None
-    """Output folder (default: `report` inside the folder of the runs)."""
+    """Output folder (None: `report` inside the folder of the runs)."""
 
 
 def main(argv: list[str], console: Console) -> int:

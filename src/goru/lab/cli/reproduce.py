@@ -31,7 +31,7 @@ class Options:
     """
 
     experiments: Names = ()
-    """Experiments to run (default: all of the paper)."""
+    """Experiments to run (none: all of the paper)."""
     quick: bool = False
     """Run the small version: shorter sequences, fewer steps."""
     models: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Options:
     engine: Literal["local", "ray"] = "local"
     """A pool of processes on this machine, or Ray (`goru[ray]`)."""
     address: str = ""
-    """HOST:PORT of a Ray cluster that shares the folder of the runs (default: a private Ray on this machine)."""
+    """HOST:PORT of a Ray cluster that shares the folder of the runs (empty: a private Ray on this machine)."""
     jobs: int = 0
     """Number of runs at a time on this machine (0: one per core)."""
     cpus_per_run: float = 0.0
@@ -67,7 +67,7 @@ class Options:
     runs: Path = Path("runs")
     """Folder of the run directories."""
     out: Path | None = None
-    """Folder of the report (default: `report` inside the folder of the runs)."""
+    """Folder of the report (None: `report` inside the folder of the runs)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Seconds between checkpoints; the results do not depend on it."""
 

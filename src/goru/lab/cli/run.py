@@ -126,11 +126,7 @@ def _launch(options: Options, config: RunConfig, argv: list[str]) -> int:
 
 
 def _train(
-    options: Options,
-    config: RunConfig,
-    group: Group | None,
-    stop: Callable[[], bool],
-    started: Callable[[int], None],
+    options: Options, config: RunConfig, group: Group | None, stop: Callable[[], bool], started: Callable[[int], None]
 ) -> dict[str, Any]:
     from goru.lab.training import distributed, loop
 

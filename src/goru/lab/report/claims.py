@@ -80,10 +80,13 @@ def judge(claim: Claim, group: Group, stand_in: str = "") -> Verdict:
 
 
 def judge_all(groups: list[Group]) -> list[Verdict]:
-    """Every claim on every full-size group of its experiment, first the paper's setting, even if that was not run."""
+    """Every claim on every full-size group of its experiment, first the paper's setting, even if that was not run.
+
+    Small runs, generated data and custom settings judge no claim.
+    """
     verdicts = []
     for one in paper.EXPERIMENTS.values():
-        about = [group for group in groups if group.experiment.name == one.name and _is_judged(group)]
+        about = [group for group in groups if group.experiment.name == one.name and not group.kind]
         for claim in one.claims:
             if not about or about[0].variant != "paper":
                 verdicts.append(Verdict(claim, one, "paper" if about else "", OPEN, note="not run"))
@@ -100,8 +103,3 @@ def by_claim(verdicts: list[Verdict]) -> list[Judged]:
     for verdict in verdicts:
         found.setdefault((verdict.experiment.name, verdict.claim.name), []).append(verdict)
     return [Judged(main.claim, main, others) for main, *others in found.values()]
-
-
-def _is_judged(group: Group) -> bool:
-    """Claims are judged only on full-size runs, not on small ones, generated data or custom settings."""
-    return not group.kind

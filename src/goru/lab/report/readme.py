@@ -102,7 +102,11 @@ def _headline(groups: list[Group]) -> str:
     """One row per experiment and setting, one column per model; below each row the paper's numbers."""
     groups = [group for group in groups if group.experiment.measure]
     trained = [model for group in groups for model in group.models]
-    models = [model for model in dict.fromkeys([*paper.MODELS, *trained]) if model in trained and not _apart(model)]
+    models = [
+        model
+        for model in dict.fromkeys([*paper.MODELS, *trained])
+        if model in trained and not paper.model(model).ablation
+    ]
     rows = []
     for group in groups:
         assert group.experiment.measure is not None
@@ -115,10 +119,6 @@ def _headline(groups: list[Group]) -> str:
     note = f"{signs.note[:1].upper()}{signs.note[1:]}. " if signs and signs.note else ""
     table = tables.markdown_rows(("experiment", "measure", *map(paper.title, models)), rows)
     return "\n".join([f"{note}{_done(groups)}{''.join(notes)}\n", table, *_in_words(groups)])
-
-
-def _apart(model: str) -> bool:
-    return paper.model(model).ablation
 
 
 def _done(groups: list[Group]) -> str:
@@ -136,7 +136,7 @@ def _in_words(groups: list[Group]) -> list[str]:
         f"{_title(group)}, {paper.title(model)}: {_number(group, model)} (paper: {_in_paper(group, model)})."
         for group in groups
         for model in group.models
-        if _apart(model)
+        if paper.model(model).ablation
     ]
     return [" ".join(sentences) + "\n"] if sentences else []
 
