@@ -123,13 +123,7 @@ class GRU(GatedLayer):
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
     Args:
-        input_size: features of the input, I.
-        hidden_size: features of the state, H; any number.
-        num_layers: number of stacked layers.
-        bias: if False, there are no biases.
-        batch_first: input and output are (B, T, ...) instead of (T, B, ...).
-        dropout: dropout probability on the output of every layer except the last, in training.
-        bidirectional: also run backward, from the end of each sequence.
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in :class:`torch.nn.GRU`.
         checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
             Keyword-only, like all arguments below.
         backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
@@ -155,13 +149,7 @@ class LSTM(GatedLayer):
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
     Args:
-        input_size: features of the input, I.
-        hidden_size: features of the state, H; any number.
-        num_layers: number of stacked layers.
-        bias: if False, there are no biases.
-        batch_first: input and output are (B, T, ...) instead of (T, B, ...).
-        dropout: dropout probability on the output of every layer except the last, in training.
-        bidirectional: also run backward, from the end of each sequence.
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in :class:`torch.nn.LSTM`.
         proj_size: must be 0; this layer has no projections.
         checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
             Keyword-only, like all arguments below.

@@ -19,7 +19,7 @@ from goru.lab.data.readers import characters
 from goru.lab.errors import LabError
 from goru.lab.networks import LanguageModel
 from goru.lab.tasks.penn_treebank import PennTreebank
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
 
 SPLITS = ("train", "valid", "test")
 _CHUNK = 1000
@@ -49,10 +49,7 @@ def load(task: PennTreebank) -> dict[str, str]:
     return {split: characters.parse(content[name], name) for split, name in names.items()}
 
 
-class PennTreebankProblem(Problem):
-    tracked = ("valid",)
-    final = ("valid", "test")
-
+class PennTreebankProblem(DataProblem):
     def __init__(self, texts: dict[str, str], length: int, lanes: int) -> None:
         self.alphabet = characters.alphabet(texts["train"])
         self.texts = {split: _numbers(content, self.alphabet, split) for split, content in texts.items()}
@@ -92,9 +89,6 @@ class PennTreebankProblem(Problem):
             nats += cross_entropy(logits.flatten(0, 1), targets, reduction="sum").item()
         loss = nats / (len(content) - 1)
         return {"loss": loss, "bpc": loss / math.log(2)}
-
-    def score(self, metrics: dict[str, float]) -> float | None:
-        return metrics["valid_loss"]
 
     def baseline(self) -> float:
         """Cross-entropy on the test text of the training text's character frequencies."""

@@ -20,7 +20,7 @@ from goru.lab.data.readers.paths import ANSWER, END, INPUT_STEPS, NODES, TOKENS,
 from goru.lab.networks import StepTagger
 from goru.lab.problems.epochs import Epochs
 from goru.lab.tasks.shortest_path import ShortestPath
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
 
 SIZES = {"train": 950, "valid": 50, "test": 1000}
 _FILES = {"train": "train/4_tokens.txt", "valid": "train/4_tokens.txt.val", "test": "test/4_tokens.txt"}
@@ -60,10 +60,7 @@ def encode(examples: list[Example]) -> Graphs:
     return Graphs(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
-class ShortestPathProblem(Problem):
-    tracked = ("valid",)
-    final = ("valid", "test")
-
+class ShortestPathProblem(DataProblem):
     def __init__(self, examples: dict[str, list[Example]], seed: int, batch_size: int) -> None:
         self._sets = {split: encode(some) for split, some in examples.items()}
         self._examples = examples
@@ -99,9 +96,6 @@ class ShortestPathProblem(Problem):
             "accuracy": (right.sum() / counts.sum()).item(),
             "sequence_accuracy": (right | ~counts).all(0).double().mean().item(),
         }
-
-    def score(self, metrics: dict[str, float]) -> float | None:
-        return metrics["valid_loss"]
 
     def baseline(self) -> float:
         """Entropy of the classes at each place of the output, pooled over the test set."""

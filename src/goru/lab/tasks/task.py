@@ -101,6 +101,16 @@ class Problem(ABC):
         return None
 
 
+class DataProblem(Problem):
+    """A problem with a finite training set: the validation loss selects the parameters that are tested."""
+
+    tracked = ("valid",)
+    final = ("valid", "test")
+
+    def score(self, metrics: dict[str, float]) -> float | None:
+        return metrics["valid_loss"]
+
+
 def count_rows(batch: Any) -> int:
     """The rows of a batch, a named tuple of tensors: (B), or (T, B) and more dimensions."""
     from torch import Tensor
