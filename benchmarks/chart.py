@@ -15,7 +15,7 @@ WIDTH, HEIGHT, LEFT, ROOM = 720, 178, 176, 420
 
 
 @dataclass(frozen=True)
-class Colours:
+class Colors:
     """Of one picture: for a light page or for a dark one."""
 
     text: str
@@ -25,8 +25,8 @@ class Colours:
 
 
 SCHEMES = {
-    "light": Colours("#1f2328", "#59636e", "#b5541c", "#8b97a5"),
-    "dark": Colours("#f0f6fc", "#9198a1", "#f0a36b", "#68727d"),
+    "light": Colors("#1f2328", "#59636e", "#b5541c", "#8b97a5"),
+    "dark": Colors("#f0f6fc", "#9198a1", "#f0a36b", "#68727d"),
 }
 
 
@@ -56,24 +56,24 @@ def described(measured: dict[str, Any]) -> str:
 
 def bars(measured: dict[str, Any], scheme: str) -> str:
     """The picture as SVG."""
-    colours, values = SCHEMES[scheme], times(measured)
+    colors, values = SCHEMES[scheme], times(measured)
     longest, threads = max(values.values()), measured["threads"][0]
     where = f"{threads} threads of an {measured['processor']}, torch {measured['torch'].partition('+')[0]}, float32"
     family = "-apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"',
         f'     font-family="{family}" font-size="15" role="img" aria-label="{escape(described(measured))}">',
-        f'  <text x="0" y="18" fill="{colours.text}" font-weight="600">{escape(title(measured))}</text>',
+        f'  <text x="0" y="18" fill="{colors.text}" font-weight="600">{escape(title(measured))}</text>',
     ]
     for number, (name, value) in enumerate(values.items()):
         top, length = 36 + 38 * number, ROOM * value / longest
-        fill, weight = (colours.ours, 600) if name == LAYERS["native"] else (colours.theirs, 400)
+        fill, weight = (colors.ours, 600) if name == LAYERS["native"] else (colors.theirs, 400)
         lines += [
             f'  <text x="{LEFT - 12}" y="{top + 19}" text-anchor="end" font-weight="{weight}" '
-            f'fill="{colours.text}">{escape(name)}</text>',
+            f'fill="{colors.text}">{escape(name)}</text>',
             f'  <rect x="{LEFT}" y="{top}" width="{length:.1f}" height="28" rx="3" fill="{fill}"/>',
             f'  <text x="{LEFT + length + 10:.1f}" y="{top + 19}" font-weight="{weight}" '
-            f'fill="{colours.text}">{cell(value)}</text>',
+            f'fill="{colors.text}">{cell(value)}</text>',
         ]
-    lines.append(f'  <text x="0" y="{HEIGHT - 8}" font-size="13" fill="{colours.faint}">{escape(where)}</text>')
+    lines.append(f'  <text x="0" y="{HEIGHT - 8}" font-size="13" fill="{colors.faint}">{escape(where)}</text>')
     return "\n".join([*lines, "</svg>", ""])

@@ -18,7 +18,7 @@ def interleaved(
     slow = slow or {}
     repeats = {}
     for name, step in steps.items():
-        step()  # warm-up: first touch of memory, lazy initialisation
+        step()  # warm-up: first touch of memory, lazy initialization
         start = time.perf_counter()
         step()
         repeats[name] = max(1, round(0.02 / max(time.perf_counter() - start, 1e-6)))

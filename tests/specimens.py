@@ -2,7 +2,7 @@
 
 Modules are typed Any here: their parameters are attributes that no type checker can know.
 
-The initialisation of the paper (weights within 0.01) would hide a swapped gate behind a tolerance; here
+The initialization of the paper (weights within 0.01) would hide a swapped gate behind a tolerance; here
 weights are of order 1/sqrt(H) and biases of order 0.3, both signs.
 """
 
@@ -74,7 +74,7 @@ KINDS = [
     Kind("eurnn-real-fft", "eurnn", {"complex": False, "mesh": "fft"}),
 ]
 BY_NAME = {kind.name: kind for kind in KINDS}
-# One of each cell, for behaviour that does not depend on the options.
+# One of each cell, for behavior that does not depend on the options.
 PLAIN = [BY_NAME["goru"], BY_NAME["eurnn"], BY_NAME["eurnn-real"]]
 
 

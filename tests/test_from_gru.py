@@ -102,12 +102,12 @@ def test_both_signs_of_the_determinant_are_met(sign: float):
     assert_close(U, nearest_rotation(W), 1e-10)
     if sign > 0:
         assert_close(U, plain, 1e-10)
-    # No rotation is nearer than the nearest one: tried on its neighbours.
+    # No rotation is nearer than the nearest one: tried on its neighbors.
     best = (U - W).norm()
     for seed in range(20):
         A = draw(5, 5, seed=seed)
-        neighbour = U @ torch.linalg.matrix_exp(1e-3 * (A - A.T))
-        assert (neighbour - W).norm() >= best - 1e-12
+        neighbor = U @ torch.linalg.matrix_exp(1e-3 * (A - A.T))
+        assert (neighbor - W).norm() >= best - 1e-12
 
 
 @pytest.mark.parametrize("special", ["identity", "permutation", "block", "minus-identity", "near-identity"])

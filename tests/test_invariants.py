@@ -32,7 +32,7 @@ def meshes(draw_from: Any, largest: int = 17) -> Mesh:
     return Mesh(kind, size, capacity, draw_from(st.booleans()))
 
 
-# Far from the interval of the initialisation too: training may carry angles anywhere.
+# Far from the interval of the initialization too: training may carry angles anywhere.
 scales = st.sampled_from([0.0, 1e-8, 1.0, math.pi, 100.0, 1e6])
 
 
@@ -127,7 +127,7 @@ def test_a_full_tunable_mesh_learns_any_target(size: int, complex: bool):
     best = math.inf
     for start in range(8):
         angles = angles_of(mesh, 100 + start, math.pi).requires_grad_()
-        optimiser = torch.optim.LBFGS(
+        optimizer = torch.optim.LBFGS(
             [angles],
             max_iter=500,
             tolerance_grad=1e-10,
@@ -135,13 +135,13 @@ def test_a_full_tunable_mesh_learns_any_target(size: int, complex: bool):
             line_search_fn="strong_wolfe",
         )
 
-        def closure(angles: Tensor = angles, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
-            optimiser.zero_grad()
+        def closure(angles: Tensor = angles, optimizer: torch.optim.LBFGS = optimizer) -> Tensor:
+            optimizer.zero_grad()
             loss = (mesh.matrix(angles) - target).abs().square().sum()
             loss.backward()
             return loss
 
-        optimiser.step(closure)  # pyright: ignore[reportArgumentType]
+        optimizer.step(closure)  # pyright: ignore[reportArgumentType]
         best = min(best, (mesh.matrix(angles) - target).abs().max().item())
         if best <= 1e-4:
             break
@@ -159,11 +159,11 @@ def test_a_reflection_stays_out_of_reach():
 
 
 @pytest.mark.parametrize("name", ["goru", "goru-tunable", "eurnn", "eurnn-fft", "eurnn-real"])
-@pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
-def test_orthogonal_after_every_optimiser_step_and_after_save_and_load(name: str, optimiser):
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
+def test_orthogonal_after_every_optimizer_step_and_after_save_and_load(name: str, optimizer):
     kind, H = BY_NAME[name], 13
     layer = lively(kind.layer(I, H, num_layers=2, bidirectional=True))
-    updates = optimiser(layer.parameters(), lr=0.3)  # wild on purpose
+    updates = optimizer(layer.parameters(), lr=0.3)  # wild on purpose
     x = draw(4, 8, I, dtype=F32)
     start = layer.orthogonal_matrix().detach().clone()
     allowed = 8 * (H + 1) * torch.finfo(F32).eps

@@ -88,7 +88,7 @@ def test_layers_are_modules_of_their_own_name(name: str):
     cls = getattr(goru, name)
     assert issubclass(cls, nn.Module)
     assert cls.__name__ == name
-    assert not issubclass(cls, nn.RNNBase)  # its flat weights would make parametrised weights stop training
+    assert not issubclass(cls, nn.RNNBase)  # its flat weights would make parametrized weights stop training
     methods = ["reset_parameters", "orthogonal_matrix", "orthogonality_error"]
     for method in methods if name.endswith("Cell") else [*methods, "flatten_parameters"]:
         assert callable(getattr(cls, method))

@@ -65,7 +65,7 @@ def test_links_and_pictures_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", ["cell", "speed"])
-def test_pictures_for_light_and_dark_differ_in_colours_alone(name: str) -> None:
+def test_pictures_for_light_and_dark_differ_in_colors_alone(name: str) -> None:
     light, dark = ((ROOT / f"docs/images/{name}-{scheme}.svg").read_text() for scheme in ("light", "dark"))
     assert light != dark
     assert re.sub("#[0-9a-f]{6}", "#", light) == re.sub("#[0-9a-f]{6}", "#", dark)

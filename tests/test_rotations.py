@@ -71,7 +71,7 @@ def test_tunable_pairs_written_out_by_hand(size, capacity, expected):
     assert [list(layer) for layer in Mesh("tunable", size, capacity).pairs] == expected
 
 
-def test_one_real_rotation_turns_p_towards_q():
+def test_one_real_rotation_turns_p_toward_q():
     """theta = 30 degrees on H = 2: the first column is (cos, sin)."""
     U = Mesh("tunable", 2, 1).matrix(torch.tensor([math.pi / 6], dtype=torch.float64))
     c, s = math.sqrt(3) / 2, 0.5

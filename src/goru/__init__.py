@@ -1,4 +1,4 @@
-"""Gated orthogonal recurrent units for PyTorch: `goru.GORU` takes the place of `torch.nn.GRU`."""
+"""Gated orthogonal recurrent units for PyTorch: `goru.GORU` is a drop-in for `torch.nn.GRU`."""
 
 import sys as _sys
 from importlib import import_module as _import_module

@@ -1,4 +1,4 @@
-"""modReLU, the activation that keeps the sign or the phase of its argument."""
+"""modReLU, the activation that preserves the sign or phase of its argument."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from torch import Tensor
 
 
 def smallest_magnitude(dtype: torch.dtype) -> float:
-    """Below this |a| counts as 0: the square root of the smallest normal number, where |a|^2 still is one.
+    """|a| below this counts as 0: the square root of the smallest normal number, so |a|^2 is still normal.
 
-    Of float16 it is the smallest number of all: the root, 0.008, would swallow whole layers as they start.
+    For float16 it is the smallest number of all: the root, 0.008, would zero whole layers at initialization.
     """
     limits = torch.finfo(dtype)
     return limits.tiny * limits.eps if dtype in (torch.float16, torch.complex32) else limits.tiny**0.5
 
 
 def modrelu(a: Tensor, b: Tensor) -> Tensor:
-    """`a / |a| * relu(|a| + b)`: shortens or lengthens `a` by `b` and keeps its sign or phase.
+    """`a / |a| * relu(|a| + b)`: changes the magnitude of `a` by `b` and preserves its sign or phase.
 
     Args:
-        a: real or complex, of any shape.
-        b: real, of a shape that broadcasts against that of `a`.
+        a: real or complex, any shape.
+        b: real, with a shape that broadcasts with that of `a`.
 
     Nothing is added to the magnitude: at a = 0 the value and the gradients of both arguments are 0, never NaN.
 
@@ -32,7 +32,7 @@ def modrelu(a: Tensor, b: Tensor) -> Tensor:
     if not (a.is_floating_point() or a.is_complex()):
         raise TypeError(f"modrelu needs a floating point or complex argument a, got {a.dtype}")
     tiny = smallest_magnitude(a.dtype)
-    # The dangerous places are replaced *before* the division, so that autograd never meets 0/0 (also twice).
+    # Zeros are replaced *before* the division, so autograd never sees 0/0, not even in second derivatives.
     zero = a.abs() < tiny
     safe = torch.where(zero, torch.ones_like(a), a)
     if a.is_complex():

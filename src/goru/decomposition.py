@@ -1,4 +1,4 @@
-"""From a matrix back to angles: exactly for a full tunable mesh, by a local fit for any other.
+"""From a matrix back to angles: exact for a full tunable mesh, a local fit for any other.
 
 Legend: H units, L mesh layers; R(theta) = [[c, -s], [s, c]] on a pair (p, p + 1).
 """
@@ -15,7 +15,7 @@ from .rotations import Mesh
 
 ORTHOGONAL = 32.0
 """max |M^T M - I| of an orthogonal matrix, as a multiple of sqrt(H) roundings of its dtype; a product of H layers of
-rotations, or a matrix of `nearest_rotation`, was measured to stay below 4."""
+rotations, or a matrix from `nearest_rotation`, stays below 4 in measurements."""
 
 
 def _check_square(matrix: Tensor) -> int:
@@ -31,7 +31,7 @@ def _check_real(matrix: Tensor) -> None:
 
 def nearest_rotation(matrix: Tensor) -> Tensor:
     """The rotation (det +1) nearest to `matrix` in the Frobenius norm: its polar factor, with the least singular
-    direction turned over where the determinant asks for it.
+    direction flipped if the determinant requires it.
 
     Args:
         matrix: (H, H), real.
@@ -46,7 +46,7 @@ def nearest_rotation(matrix: Tensor) -> Tensor:
         raise ValueError("nearest_rotation needs a matrix of finite numbers, got one with NaN or infinity")
     left, _, right = torch.linalg.svd(matrix)
     signs = torch.ones(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
-    signs[-1] = torch.linalg.slogdet(left @ right).sign  # det itself underflows at some hundred units
+    signs[-1] = torch.linalg.slogdet(left @ right).sign  # det itself underflows at a few hundred units
     return (left * signs) @ right
 
 
@@ -120,7 +120,7 @@ def _rotation(theta: float) -> Tensor:
 
 
 def _schedule(rotations: list[tuple[int, float]], H: int) -> list[dict[int, float]]:
-    """Put each rotation into the first layer that is free for its pair; together they fill the mesh exactly."""
+    """Place each rotation in the first layer where its pair is free; together they fill the mesh exactly."""
     layers: list[dict[int, float]] = [{} for _ in range(H)]
     free = [0] * H
     for p, theta in rotations:
@@ -131,15 +131,15 @@ def _schedule(rotations: list[tuple[int, float]], H: int) -> list[dict[int, floa
 
 
 def fit_angles(mesh: Mesh, target: Tensor, starts: int = 3, iterations: int = 200) -> Tensor:
-    """Angles whose matrix is near to `target` in the Frobenius norm: the best of a few local searches, in float64.
+    """Angles whose matrix is close to `target` in the Frobenius norm: the best of a few local searches, in float64.
 
-    A mesh with fewer angles than a rotation has is not convex and reaches only part of them; look at what is left.
+    A mesh with fewer angles than a rotation reaches only a non-convex subset of them; check the residual.
 
     Args:
-        mesh: which rotations there are.
+        mesh: the layout of the rotations.
         target: (H, H).
-        starts: searches, each from other angles.
-        iterations: of each search.
+        starts: number of searches, each from different angles.
+        iterations: iterations of each search.
 
     >>> mesh = Mesh("fft", 4)
     >>> target = mesh.matrix(torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64))
@@ -160,16 +160,16 @@ def fit_angles(mesh: Mesh, target: Tensor, starts: int = 3, iterations: int = 20
     for _ in range(starts):
         start = torch.rand(mesh.num_angles, generator=generator, dtype=torch.float64, device="cpu")
         angles = ((start - 0.5) * 2 * math.pi).requires_grad_()
-        optimiser = torch.optim.LBFGS([angles], max_iter=iterations, history_size=20, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS([angles], max_iter=iterations, history_size=20, line_search_fn="strong_wolfe")
 
-        def loss(angles: Tensor = angles, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
-            optimiser.zero_grad()
+        def loss(angles: Tensor = angles, optimizer: torch.optim.LBFGS = optimizer) -> Tensor:
+            optimizer.zero_grad()
             with torch.enable_grad():
                 value = (build_matrix(angles, mesh, "manual") - target).abs().square().sum()
                 value.backward()
             return value
 
-        optimiser.step(loss)  # type: ignore[arg-type]
+        optimizer.step(loss)  # type: ignore[arg-type]
         value = loss().item()
         if value < best_loss:
             best, best_loss = angles.detach().clone(), value

@@ -1,4 +1,4 @@
-"""Look into a gated layer while it runs: gates, candidate and state over time."""
+"""Record the gates, candidate and state of gated layers while they run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ TORCHS = nn.GRU | nn.LSTM
 
 @dataclass
 class GateRecord:
-    """The newest forward pass of one layer in one direction, each signal (T, B, H); None before there was one.
+    """The latest forward pass of one layer in one direction, each signal (T, B, H); None before the first.
 
     GORU and GRU have `reset`, `update`, `candidate` and `state`; an LSTM has `input_gate`, `forget_gate`,
     `output_gate`, `candidate`, `cell` and `state`; the others stay None. Batch rows are in the order of the input.
-    Beyond a row's end all signals are 0. A gate of a GORU that is off reads 1 (reset) or 0 (update).
+    After a row's end all signals are 0. A disabled gate of a GORU is 1 (reset) or 0 (update).
 
     >>> with record(nn.LSTM(3, 4)) as (first,):
     ...     first.name, first.layer, first.reverse, first.forget_gate
@@ -58,11 +58,11 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
     """Record the gates of every GORU, GRU and LSTM in `module` (or of `module` itself), ours and those of torch.nn,
     during the `with` block.
 
-    Yields one record per layer and direction, filled by each forward pass with its signals. The pass itself is not
-    touched: the signals are computed beside it, from the same inputs and weights, without gradients.
+    Yields one record per layer and direction, filled by each forward pass with its signals. The pass itself
+    does not change: the signals are computed separately, from the same inputs and weights, without gradients.
 
     Args:
-        module: a layer, or a model that has some.
+        module: a layer, or a model that contains layers.
 
     >>> layer = GORU(3, 4)
     >>> with record(layer) as records:
@@ -147,14 +147,10 @@ def _hook(own: list[GateRecord]):
 
 
 def _record_torch(layer: nn.GRU | nn.LSTM, input: Tensor | PackedSequence, hx: Any, own: list[GateRecord]) -> None:
-    """The equations of a layer of torch once more, with the signals that it does not return. Rows stay in packed order
-    here."""
+    """The equations of a layer of torch again, with the signals that it does not return. Rows stay in packed order."""
     kind = "LSTM" if isinstance(layer, nn.LSTM) else "GRU"
     if layer.training and layer.dropout > 0 and layer.num_layers > 1:
-        raise RuntimeError(
-            f"nn.{kind} draws its dropout masks where nobody can see them: call .eval() or set dropout=0 to record"
-            " gates"
-        )
+        raise RuntimeError(f"nn.{kind} hides its dropout masks: call .eval() or set dropout=0 to record gates")
     if layer.proj_size:
         raise RuntimeError(f"the gates of an LSTM with projections cannot be recorded, got proj_size={layer.proj_size}")
     state = None if hx is None else tuple(hx) if kind == "LSTM" else (hx,)

@@ -3,10 +3,10 @@
     torch.onnx.export(model, (x,), "model.onnx", dynamo=True, custom_translation_table=goru.onnx.translations(),
                       dynamic_shapes=...)
 
-GRU and LSTM become ONNX's own. The recurrence of GORU and EURNN becomes a Scan over the steps, and U the product of its
-rotations, constants that torch's exporter or the runtime folds. The numbers of steps and rows stay free. The
-file has no operator outside ONNX's own set. A complex EURNN has no translation: ONNX has no complex products. Needs the
-extra `goru[onnx]`.
+GRU and LSTM become ONNX's own operators. The recurrence of GORU and EURNN becomes a Scan over the steps, and U the
+product of its rotations, constants that torch's exporter or the runtime folds. The numbers of steps and rows stay free.
+The file has no operator outside ONNX's own set. A complex EURNN has no translation: ONNX has no complex products. Needs
+the extra `goru[onnx]`.
 
 Legend: T steps, B batch, I input, H hidden.
 """
@@ -160,7 +160,7 @@ def _matrix(angles: Value, mesh: Mesh) -> Value:
 
 def _refuse_complex(mesh: Mesh) -> None:
     if mesh.complex:
-        raise TypeError("a complex EURNN cannot become ONNX, which has no complex products: use complex=False")
+        raise TypeError("a complex EURNN cannot be exported, since ONNX has no complex products: use complex=False")
 
 
 def _scan(
@@ -209,7 +209,7 @@ def _scan(
 
 
 def _scan_node(body: Callable[..., Sequence[Value]], state: Value, sequences: list[Value], reverse: bool) -> Any:
-    """ONNX's Scan over the first axis of the sequences: the last state, and what `body` gives besides the state.
+    """ONNX's Scan over the first axis of the sequences: the last state, and what `body` returns besides the state.
 
     torch's exporter records the operators that a translation calls; the body is recorded the same way, into a graph of
     its own.

@@ -8,7 +8,7 @@ U is a product of sparse layers, U = A_L ... A_2 A_1, and each layer rotates dis
 The phase sits on the input q: on the output it would merge with later phases, and a full mesh would not reach
 every unitary. Whatever the angles are, each layer is orthogonal (unitary), and so is U.
 
-Legend: H units, L mesh layers, N rotations in all, R columns that a mesh is applied to.
+Legend: H units, L mesh layers, N rotations in total, R columns that a mesh is applied to.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Mesh:
 
     Args:
         kind: "fft" or "tunable".
-        size: units, H.
+        size: number of units, H.
         capacity: layers of a tunable mesh (None: 2).
-        complex: unitary in place of orthogonal.
+        complex: unitary instead of orthogonal.
 
     >>> Mesh("fft", 6).pairs
     (((0, 4), (1, 5)), ((0, 2), (1, 3)), ((0, 1), (2, 3), (4, 5)))
@@ -53,11 +53,11 @@ class Mesh:
         if self.kind not in MESHES:
             raise ValueError(f"mesh must be one of {', '.join(map(repr, MESHES))}, got {self.kind!r}")
         if self.size < 0:
-            raise ValueError(f"a mesh cannot have fewer than 0 units, got size {self.size}")
+            raise ValueError(f"a mesh needs at least 0 units, got size {self.size}")
         if self.kind == "fft":
             if self.capacity is not None:
                 raise ValueError(
-                    f"capacity is a choice of mesh='tunable' only: mesh='fft' has ceil(log2 H) layers, "
+                    f"capacity needs mesh='tunable': mesh='fft' always has ceil(log2 H) layers, "
                     f"got capacity={self.capacity}"
                 )
             return
@@ -83,7 +83,7 @@ class Mesh:
 
     @property
     def num_angles(self) -> int:
-        """Length of the angles: theta; for a complex mesh theta, phi and omega joined."""
+        """Length of the angles: theta; for a complex mesh theta, phi and omega concatenated."""
         if self.size <= 1:
             return 0
         return 2 * self.num_rotations + self.size if self.complex else self.num_rotations
@@ -163,7 +163,7 @@ def _slots(kind: str, size: int, capacity: int | None, device: torch.device) -> 
 
 
 def orthogonality_error(matrix: Tensor) -> float:
-    """`max |U^H U - I|`, computed in double precision so that it tells of U and not of the product.
+    """`max |U^H U - I|`, computed in double precision so that it measures U and not the product.
 
     Args:
         matrix: (H, H), real or complex.

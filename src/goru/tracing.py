@@ -1,4 +1,4 @@
-"""Who else observes a call: compilers, tracers, modes, transforms, autocast, forward-mode derivatives."""
+"""Detects what else observes a call: compilers, tracers, modes, transforms, autocast, forward-mode derivatives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 def untraced(*tensors: Tensor | None) -> bool:
     """Whether a call may bypass torch's dispatcher: plain tensors, and no compiler, tracer, mode, transform or autocast
-    that has to see it. False where this torch cannot tell."""
+    that has to see it. False if this version of torch cannot tell."""
     if (
         _modes is None
         or _transforms is None
@@ -43,7 +43,7 @@ def untraced(*tensors: Tensor | None) -> bool:
 def cached_constants(make: Callable[..., T]) -> Callable[..., T]:
     """Caches constant tensors by the arguments that they are made from.
 
-    A traced call makes them anew: what is made there may be a fake tensor, which means nothing in another call.
+    A traced call creates new ones: they may be fake tensors, which are meaningless in another call.
     """
 
     @cache
@@ -59,10 +59,10 @@ def cached_constants(make: Callable[..., T]) -> Callable[..., T]:
 
 
 def constant_when_compiled(function: F) -> F:
-    """torch.compile calls the function once, when it traces a graph, and keeps the answer: a compiler cannot follow
-    context variables, or the loading of a library.
+    """torch.compile calls the function once, when it traces a graph, and treats the result as a constant: a compiler
+    cannot follow context variables, or the loading of a library.
 
-    What torch.compiler.assume_constant_result does, without its import of torch._dynamo, which takes seconds.
+    Like torch.compiler.assume_constant_result, but without importing torch._dynamo, which takes seconds.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
@@ -110,5 +110,5 @@ def autocast_enabled(tensor: Tensor) -> bool:
 
 
 def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Leaves autocast. The operators do so by themselves; plain torch needs this."""
+    """Disables autocast. The operators do this themselves; plain torch operations need this."""
     return torch.autocast(tensor.device.type, enabled=False) if autocast_enabled(tensor) else nullcontext()

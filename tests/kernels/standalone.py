@@ -19,7 +19,7 @@ from torch import Tensor
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[1] / "src/goru/kernels/csrc"
 COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-# Not optimised: it compiles in a fraction of the time, and every access is still checked.
+# Not optimized: it compiles in a fraction of the time, and every access is still checked.
 PLAIN = ["-O0"]
 SANITIZERS = ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 AVX2 = ["-mavx2", "-mfma"]

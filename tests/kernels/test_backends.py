@@ -87,7 +87,7 @@ def test_a_backend_from_outside_takes_part_in_the_choice(calls: list[str]) -> No
 
 def test_a_name_is_given_once(calls: list[str]) -> None:
     for name in ("toy", "native", "auto"):
-        with pytest.raises(ValueError, match=f"name of its own, got '{name}'"):
+        with pytest.raises(ValueError, match=f"unique name, got '{name}'"):
             backends.register(backends.Backend(name, ""))
 
 

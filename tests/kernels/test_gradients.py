@@ -137,7 +137,7 @@ def test_manual_equals_reference_in_float32(kind: Kind, shape: dict[str, Any]):
 
 @pytest.mark.parametrize("name", ["goru", "goru-tunable", "eurnn", "eurnn-real"])
 def test_manual_equals_reference_over_many_steps(name: str):
-    """The published initialisation, 120 steps: what training meets."""
+    """The published initialization, 120 steps: what training meets."""
     kind = BY_NAME[name]
     torch.manual_seed(0)
     manual = kind.layer(4, 12, backend="manual", dtype=F64)

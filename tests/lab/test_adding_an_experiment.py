@@ -42,7 +42,7 @@ def test_from_ls_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert set(shown) == {"ls", "show", "reproduce", "run", "report"}
     assert re.search(r"^parity +goru, gru +paper +2000 steps", shown["ls"], flags=re.MULTILINE)
     assert shown["ls"].splitlines()[-3].startswith("parity")  # after the paper's
-    assert "Say after every bit" in shown["show"]
+    assert "After every bit, output whether" in shown["show"]
     assert "task.length = 100" in shown["show"]
     assert {str(path.relative_to("runs")) for path in runs.find(Path("runs"))} == {
         "parity/quick/goru/seed0",
@@ -52,7 +52,7 @@ def test_from_ls_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     page = Path("runs/report/index.html").read_text()
     for text in ("Parity", "length 10 (quick)", 'id="figure-parity-quick"', 'id="figure-parity-quick-accuracy"'):
         assert text in page
-    assert "left out" not in shown["report"].lower()
+    assert "skipped" not in shown["report"].lower()
     assert "The paper</span>" not in page  # beyond the paper
     assert (tmp_path / "runs/report/parity-quick-accuracy.png").stat().st_size > 3000
     table = (tmp_path / "runs/report/parity-quick.csv").read_text().splitlines()
@@ -88,12 +88,12 @@ def _readme() -> str:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (None, "there is no file"),
+        (None, "does not exist"),
         ("", "should define EXPERIMENT"),
         ("EXPERIMENT = 3", "should define EXPERIMENT"),
         ("import nothing_of_this_name", "cannot run"),
         ("open('gone')", "cannot run"),
-        ("from goru.lab.paper.copying import EXPERIMENT", "there is an experiment copying; choose another name"),
+        ("from goru.lab.paper.copying import EXPERIMENT", "the experiment copying exists; choose another name"),
     ],
 )
 def test_files_that_add_nothing(source: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A training step is the model's (forward, loss, backward, optimiser): making its batch takes little of it."""
+"""A training step is the model's (forward, loss, backward, optimizer): making its batch takes little of it."""
 
 from __future__ import annotations
 

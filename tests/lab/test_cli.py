@@ -15,6 +15,7 @@ from goru.lab import paper
 from goru.lab.cli import VERBS, main
 from goru.lab.errors import RunBusyError
 from goru.lab.training import run_directory as runs
+from goru.lab.training import signals
 from goru.lab.training.config import override
 from goru.lab.training.loop import train
 from goru.lab.training.run_directory import hold, read_config
@@ -78,13 +79,13 @@ def test_help_of_an_experiment_lists_its_own_options(capsys: pytest.CaptureFixtu
         (["run", "copying", "--sed", "3"], "--seed"),
         (["run", "copying", "--placement", "nowhere"], "start"),
         (["run", "copying", "--steps", "many"], "--steps"),
-        (["run"], "which experiment?"),
+        (["run"], "name an experiment: "),
         (["reproduce", "parentheses"], 'did you mean "parenthesis"?'),
         (["reproduce", "--qick"], "--quick"),
         (["status", "--run", "x"], "--runs"),
         (["bench", "copyng"], 'did you mean "copying"?'),
         (["bench", "copying", "--steps", "0"], "--steps and --threads should be at least 1"),
-        (["bench", "copying", "--out", "nowhere/b.json"], "there is no such folder"),
+        (["bench", "copying", "--out", "nowhere/b.json"], "its folder does not exist"),
         (["reproduce", "--seeds", "0"], "--seeds should be at least 1, got 0"),
         (["run", "--config", "c.json", "--model", "gru"], "--config names a complete configuration"),
     ],
@@ -101,7 +102,7 @@ def test_mistakes(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
     [
         (["status"], "there are no runs in runs"),
         (["report"], "there are no runs to report on in runs"),
-        (["run", "--config", "nowhere.json"], "there is no file nowhere.json"),
+        (["run", "--config", "nowhere.json"], "nowhere.json does not exist"),
         (["run", "copying", "--seed", "-1"], "seed should be at least 0"),
         (["run", "copying", "--variant", "../x"], "plain folder name"),
     ],
@@ -182,7 +183,7 @@ def test_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert config.variant == "steps6+batch2+hidden-size4+delay6+recall2+test-size8"
     # Again: finished. From its own file: the same run.
     assert main(["run", "--config", str(directory / "config.json"), "--runs", "he[re]"]) == 0
-    assert "is finished already" in capsys.readouterr().out
+    assert "is already finished" in capsys.readouterr().out
     assert main(["run", "--config", str(directory / "config.json"), "--runs", "there"]) == 0
     assert outcome(directory) == outcome(config.directory(Path("there")))
 
@@ -230,7 +231,7 @@ def test_status_of_damaged_runs(file: str, content: str, capsys: pytest.CaptureF
     (directory / file).write_text(content)
     assert main(["status", "--runs", "here"]) == 0
     text = capsys.readouterr().out
-    assert "left out: here/copying/small/lstm/seed0" in text
+    assert "skipped: here/copying/small/lstm/seed0" in text
     assert "1 of 1 runs finished" in text
 
 
@@ -349,38 +350,64 @@ def test_the_command_uses_the_library(tmp_path: Path) -> None:
 
 
 def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*")
+    }
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (["--steps", "7", "--variant", "mine"], "holds another configuration (steps 6 there, 7 here)"),
-        (["--capacity", "4"], "capacity is a choice of mesh='tunable' only"),
+        (["--capacity", "4"], "capacity needs mesh='tunable'"),
         (["--device", "meta"], "--device meta cannot be used here"),
         (["--patience", "3"], "--patience has no effect"),
         (["--decay", "0.5", "--rule", "adam"], "--decay has no effect on adam"),
     ],
 )
+@pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_refused_run_touches_nothing_and_prints_one_line(
-    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    more: list[str], said: str, processes: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["run", "copying", "--model", "goru", *TINY]
     assert main([*arguments, "--variant", "mine"]) == 0
-    capsys.readouterr()
+    assert_refused([*arguments, *more, "--processes", processes], said, capfd)
+
+
+def assert_refused(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
     before = everything_in(Path("runs"))
-    assert main([*arguments, *more]) != 0
-    output = capsys.readouterr()
+    assert main(arguments) != 0
+    output = capfd.readouterr()
     (line,) = (output.out + output.err).splitlines()
     assert said in line
     assert everything_in(Path("runs")) == before
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_kernels_that_are_refused_touch_nothing(
+    processes: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a new run, nor one that was stopped, nor one that begins with another's steps."""
+    arguments = ["run", "copying", "--model", "goru", *TINY]
+    monkeypatch.setenv("GORU_BACKEND", "manual")
+    with monkeypatch.context() as patch:
+        patch.setattr(signals.StopOnSignal, "__call__", lambda self: True)
+        assert main([*arguments, "--variant", "mine"]) == 130
+    (stopped,) = runs.find(Path("runs"))
+    (stopped / "failure.json").write_text('{"message": "the disk was full"}')
+    changed = ["--variant", "mine"], ["--variant", "longer", "--steps", "8", "--from-run", str(stopped)]
+    for backend, said, cases in (
+        ("evil", "GORU_BACKEND must be one of", (["--variant", "new"], *changed)),
+        ("reference", "would continue with reference", changed),
+    ):
+        monkeypatch.setenv("GORU_BACKEND", backend)
+        for more in cases:
+            assert_refused([*arguments, *more, "--processes", processes], said, capfd)
+
+
 def test_run_says_what_it_will_cost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Before the first step; a run that is stopped then has printed it."""
-    from goru.lab.training import signals
-
     monkeypatch.setattr(signals.StopOnSignal, "__call__", lambda self: True)
     assert main(["run", "copying"]) == 130
     first, *_ = capsys.readouterr().out.splitlines()

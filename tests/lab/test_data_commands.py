@@ -77,7 +77,7 @@ def test_verify_real(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("data",), "ls|fetch|verify|path"),
         (("data", "lst"), 'did you mean "ls"?'),
-        (("data", "fetch"), "which data set? There are: shortest_path"),
+        (("data", "fetch"), "name a data set: shortest_path"),
         (("data", "fetch", "pbt"), 'did you mean "ptb"?'),
         (("data", "fetch", "timit"), "timit cannot be downloaded (LDC93S1"),
         (("reproduce", "babi", "--tasks", "1,x"), "--tasks should be numbers"),
@@ -156,7 +156,7 @@ def test_without_names_what_is_missing_is_left_out(
     monkeypatch.setattr(paper, "grid", lambda *_, **__: [babi.config("goru", "task01"), tiny])
     code, out, _ = said(capsys, "reproduce", "--jobs", "1")
     assert code == 0
-    assert out.count("left out: babi: the data set babi is not on this machine") == 2  # before and after
+    assert out.count("skipped: babi: the data set babi is not on this machine") == 2  # before and after
     assert (nothing / "runs" / "copying").is_dir()
     assert not (nothing / "runs" / "babi").exists()
 

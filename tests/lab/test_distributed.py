@@ -47,7 +47,11 @@ CASES = {
 def learn(config: RunConfig, step: int, group: Group | None) -> dict[str, Tensor]:
     """Loss and gradients of a step in double precision, and the state carried on."""
     torch.set_default_dtype(torch.float64)
-    training = Training(config) if group is None else DistributedTraining(config, group)
+    if group is None:
+        training = Training(config)
+    else:
+        training = DistributedTraining(config)
+        training.join(group)
     loss = 0.0
     for k in range(step + 1):
         batch = training.problem.batch(k)

@@ -68,7 +68,7 @@ def test_chrono_start_of_a_gru_and_an_lstm() -> None:
 
 @pytest.mark.parametrize("options", [{"init": "chrono"}, {"memory": 10}])
 def test_chrono_and_memory_need_each_other(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="need each other"):
+    with pytest.raises(ValueError, match="together or not at all"):
         make_layer(LayerConfig(cell="gru", **options), 10)
 
 

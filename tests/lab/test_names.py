@@ -115,8 +115,8 @@ def test_one_name_one_setting(capsys: pytest.CaptureFixture[str]) -> None:
         ("gru", ["--init", "june2017"], "--init june2017 is a start of GORU, not of GRU"),
         ("goru", ["--init", "torch"], "torch"),
         ("gru", ["--rule", "adam", "--decay", "0.5"], "--decay has no effect on adam"),
-        ("gru", ["--epochs", "3"], "--epochs has no effect beside 2 steps: add --steps 0."),
-        ("gru", ["--patience", "2"], "--patience has no effect where there is no validation set"),
+        ("gru", ["--epochs", "3"], "--epochs has no effect with 2 steps: add --steps 0."),
+        ("gru", ["--patience", "2"], "--patience has no effect without a validation set"),
         ("goru-june2017", ["--mesh", "fft"], "these settings do not fit together"),
         ("goru", ["--mesh", "tunable", "--capacity", "9"], "these settings do not fit together"),
         ("gru", ["--hidden-size", "0"], "hidden"),
@@ -176,5 +176,5 @@ def test_names_of_whole_experiments_in_a_grid() -> None:
     )
     small_ones = paper.grid(["babi", "copying"], quick=True)
     assert paper.grid(["babi", "copying"], quick=True, variants=["quick"]) == small_ones
-    with pytest.raises(UsageError, match="timit is a setting with data of its own"):
+    with pytest.raises(UsageError, match="timit has its own data"):
         paper.grid(["speech"], variants=["timit"], generated=True)

@@ -143,7 +143,7 @@ def test_values_beside_the_pointer_and_by_keys(page: Page) -> None:
     expect(copying.locator("circle")).to_have_count(0)
 
 
-def test_lines_are_labelled_at_their_ends(page: Page) -> None:
+def test_lines_are_labeled_at_their_ends(page: Page) -> None:
     copying = figure(page, "copying-paper")
     labels = copying.locator("text.label")
     names = [*(paper.title(name) for name in paper.SYNTHETIC_MODELS), "baseline"]
@@ -225,18 +225,18 @@ def test_the_gates_are_scrubbed_along_time(page: Page) -> None:
 
 
 def test_light_and_dark(page: Page) -> None:
-    def colour() -> str:
+    def color() -> str:
         return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
     page.emulate_media(color_scheme="light")
-    light = colour()
+    light = color()
     page.emulate_media(color_scheme="dark")
-    dark = colour()
+    dark = color()
     assert light != dark
-    page.get_by_role("button", name="Change to light colours").click()
-    assert colour() == light
-    page.get_by_role("button", name="Change to dark colours").click()
-    assert colour() == dark
+    page.get_by_role("button", name="Change to light colors").click()
+    assert color() == light
+    page.get_by_role("button", name="Change to dark colors").click()
+    assert color() == dark
 
 
 def test_by_keyboard_alone(page: Page) -> None:

@@ -307,7 +307,7 @@ def test_an_address_that_does_not_answer(one_job: list[Job], tmp_path: Path) -> 
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert "is no Ray cluster" in failure(one_job, tmp_path, f"127.0.0.1:{server.getsockname()[1]}")
+        assert "is not a Ray cluster" in failure(one_job, tmp_path, f"127.0.0.1:{server.getsockname()[1]}")
         thread.join()
     assert time.monotonic() - started < 5
     for wrong in ("auto", "ray://127.0.0.1:10001", "127.0.0.1", ":1"):

@@ -173,7 +173,7 @@ class TestGenerated:
         assert {len(example.path) for example in examples} == {3, 4}
         for tokens, path in examples[:300]:
             statements = tokens[:72].reshape(18, 4)[:, [0, 2]]
-            assert (statements[::2] == statements[1::2, ::-1]).all()  # each edge both ways, on neighbouring lines
+            assert (statements[::2] == statements[1::2, ::-1]).all()  # each edge both ways, on neighboring lines
             edges = [(int(a), int(b)) for a, b in statements[::2]]
             assert len({frozenset(edge) for edge in edges}) == 9
             assert list(graphs.shortest_paths(edges, path[0], path[-1])) == [path]
@@ -249,8 +249,8 @@ class TestGenerated:
                 column[thing] = {"east": x + 1, "west": x - 1}.get(direction, x)
                 row[thing] = {"north": y + 1, "south": y - 1}.get(direction, y)
             assert len(set(zip(column.values(), row.values(), strict=True))) == 3
-            _, _, *one, _, direction, _, _, colour, shape, _ = question.question
-            one, other = " ".join(one), f"{colour} {shape}"
+            _, _, *one, _, direction, _, _, color, shape, _ = question.question
+            one, other = " ".join(one), f"{color} {shape}"
             true = {
                 "east": column[one] > column[other],
                 "west": column[one] < column[other],

@@ -168,14 +168,14 @@ def test_readme(source: Path, tmp_path: Path) -> None:
     assert 'src="results/overview.svg"' in text
     assert "| Copying: test loss, % of the baseline ↓ | **5.0** | 99.0 |" in text
     assert "| Denoise: test loss, % of the baseline ↓ | failed |" in text
-    assert "failed is a run that ended without a result" in text
+    assert "failed marks a run without a result" in text
     finished = sum((path / "result.json").exists() for path in runs.find(tmp_path / "results"))
     assert "[0 of 11 claims](results/README.md#the-papers-claims) of the paper reproduced." in text
     assert "GORU is the only gated unit" not in text
     beside = (tmp_path / "results" / "README.md").read_text()
     assert "| Copying memory task | test loss, % of the baseline | 5.0 | 99.0 |" in beside
     assert "|  | the paper | solved | at the baseline |" in beside
-    assert f"{finished} of the {len(paper.grid())} runs of one seed are finished." in beside
+    assert f"{finished} of the {len(paper.grid())} runs of the first seed are finished." in beside
     assert "\n## The paper's claims\n" in beside
     assert "| C1 | GORU is the only gated unit" in beside
     assert {"overview.svg", "overview-dark.svg"} <= {file.name for file in (tmp_path / "results").iterdir()}

@@ -224,7 +224,7 @@ def test_runs_of_changed_settings_are_left_out(tmp_path: Path) -> None:
     (directory / "config.json").write_text(text.replace('"steps": 10000', '"steps": 500'))
     groups, (problem,) = load(tmp_path)
     assert list(groups[0].models) == ["goru", "gru"]
-    assert "is left out: it has other settings than paper (steps 500 there, 10000 here)." in problem
+    assert "is skipped: its settings differ from paper (steps 500 there, 10000 here)." in problem
     (directory / "config.json").write_text(text.replace('"threads": 1', '"threads": 2'))
     assert load(tmp_path)[1] == []
 
@@ -283,7 +283,7 @@ def test_a_copied_folder_is_left_out(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "copying/paper", tmp_path / "copying/backup")
     (group,), (problem,) = load(tmp_path)
     assert [record.path for record in group.records] == [tmp_path / "copying/paper/goru/seed0"]
-    assert f"{tmp_path}/copying/backup/goru/seed0 is left out: by its configuration it should be" in problem
+    assert f"{tmp_path}/copying/backup/goru/seed0 is skipped: its configuration belongs in" in problem
 
 
 def test_a_training_that_has_just_begun_does_not_stretch_the_figure(tmp_path: Path) -> None:
@@ -406,7 +406,7 @@ def test_the_page_stands_alone(written: Path) -> None:
     assert len(parsed.names) == len(set(parsed.names))
     assert {address[1:] for address in parsed.addresses if address.startswith("#")} <= set(parsed.names)
     assert "config.json is not valid JSON" in page
-    assert "Lines: mean over the runs of a model. Shades: the lowest and the highest of them." in page
+    assert "Lines: mean over the runs of a model. Shading: their range." in page
 
 
 def test_the_policy_names_the_script(written: Path) -> None:
@@ -426,7 +426,7 @@ def test_claims_lead_to_their_evidence(written: Path) -> None:
         for claim in one.claims:
             assert f'<span class="name">{claim.name}</span>' in page
             assert f'href="#{claim.name}-{one.name}-paper"' in page
-    assert "Without runs here: C7, C8, C9, C10, C11." in page
+    assert "No runs for: C7, C8, C9, C10, C11." in page
     # The first published start of GORU is judged beside the later one, where the claim is about GORU.
     assert 'id="C1-copying-paper-goru-june2017"' in page
     assert 'id="C2-copying-paper-goru-june2017"' not in page
@@ -436,7 +436,7 @@ def test_what_is_missing_is_said(written: Path) -> None:
     page = (written / "index.html").read_text()
     assert "Not finished: GRU, seed 0, 200 of 200 iterations, stopped." in page
     absent = [paper.title(name) for name in paper.SYNTHETIC_MODELS if name != "gru"]
-    gone = f"Not run: {', '.join(absent)}."
+    gone = f"Not run: {'; '.join(absent)}."
     assert gone in page
     assert f"- {gone}" in (written / "report.md").read_text()
     assert all(one.title in page for one in paper.EXPERIMENTS.values() if one.paper)
@@ -482,7 +482,7 @@ def _beside(folder: Path) -> tuple[str, ...]:
     (group,), _ = load(folder)
     table = columns.results(group)
     row = dict(zip(table.headings, table.texts[0], strict=True))
-    return row["the paper"], row["and here"]
+    return row["the paper"], row["ours"]
 
 
 def test_a_number_that_is_not_final_is_marked(tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def test_what_the_paper_says_stands_beside_full_runs(beside: str, tmp_path: Path
     if beside:
         write_run(tmp_path, "copying", "gru", STUCK, variant=beside)
     groups, _ = load(tmp_path)
-    assert page.render(sections.make(groups, []), [], None, [], []).count('class="said"') == 1
+    assert page.render(sections.make(groups, []), [], None, [], []).count("The paper</span>") == 1
 
 
 def test_layers_in_words(tmp_path: Path) -> None:
@@ -539,10 +539,10 @@ def test_layers_in_words(tmp_path: Path) -> None:
         write_run(tmp_path, "copying", model, STUCK)
     (section,) = sections.make(load(tmp_path)[0], [])
     assert dict(section.variants[0].layers) == {
-        "GORU (June 2017 start)": "128 units, tunable mesh, capacity 2, start: june2017",
-        "EURNN (real)": "512 units, tunable mesh, capacity 2, real, start: published",
-        "EURNN (complex)": "512 units, tunable mesh, capacity 2, complex, start: published",
-        "GRU": "100 units, start: published",
+        "GORU (June 2017 start)": "128 units, tunable mesh, capacity 2, initialization: june2017",
+        "EURNN (real)": "512 units, tunable mesh, capacity 2, real, initialization: published",
+        "EURNN (complex)": "512 units, tunable mesh, capacity 2, complex, initialization: published",
+        "GRU": "100 units, initialization: published",
     }
 
 

@@ -57,8 +57,8 @@ def test_spent_and_missing(tmp_path: Path) -> None:
     seconds = {model: one.step_seconds(one.config(model)) for model in one.models}
     missing = sum(10_000 * seconds[model] for model in one.models if model != "goru") / 3600
     assert found["runs finished"] == f"1 of {len(one.models)}"
-    assert found["core hours by the clock"] == "0.00"
-    assert found["of which still missing"] == f"{missing:.1f}"
+    assert found["core hours, wall clock"] == "0.00"
+    assert found["still missing"] == f"{missing:.1f}"
     assert found["core hours"] == f"{missing + 200 * seconds['goru'] / 3600:.1f}"
     assert found["hours on 2 cores"] == f"{(missing + 200 * seconds['goru'] / 3600) / 2:.1f}"
     everything = rows(tmp_path)["all"]
@@ -112,7 +112,7 @@ def test_an_experiment_without_known_lengths_has_costs(tmp_path: Path, monkeypat
     write_run(tmp_path, "copying", "goru", SOLVED)
     found = rows(tmp_path)[one.title]
     assert float(found["core hours"]) > 0
-    assert found["the authors' code (extrapolation)"] == "0.00"
+    assert found["authors' code (extrapolated)"] == "0.00"
 
 
 def test_the_small_version_has_no_cost_table(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_speech_with_its_spectrum(tmp_path: Path) -> None:
     assert (ours["test MSE"], ours["paper: parameters"]) == ("0.700", "59k")
     assert ours["paper: valid, test MSE on TIMIT"] == "45.4, 47.6"
     assert (row(table, "GRU")["of GORU's"], row(table, "GRU")["paper: of GORU's"]) == ("128.6%", "120.4%")
-    assert row(table, "GRU")["and here"] == "agrees"
+    assert row(table, "GRU")["ours"] == "agrees"
     assert row(table, "the frame before")["test MSE"] == "1.030"
     assert (tmp_path / "report" / "speech-paper-spectrum.png").stat().st_size > 5000
     assert verdict(tmp_path, "C11").status == claims.REPRODUCED
@@ -216,7 +216,7 @@ def test_the_corpus_that_stands_in_is_told(tmp_path: Path) -> None:
         write_run(tmp_path, "speech", "goru", variant, {})
     (section,) = sections.make(load(tmp_path)[0], [])
     ours, theirs = section.variants
-    assert (ours.title, theirs.title) == ("the paper's setting but for task.data", "timit")
+    assert (ours.title, theirs.title) == ("the paper's setting except task.data", "timit")
     changed = [[path for path, _, other in variant.settings if other] for variant in (ours, theirs)]
     assert changed == [["task.data"], []]
 

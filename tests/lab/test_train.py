@@ -47,7 +47,7 @@ def test_a_run_in_pieces_is_the_same_run(config: RunConfig, tmp_path: Path) -> N
     assert in_pieces(config, tmp_path / "pieces", 7) == 6
     whole, pieces = (config.directory(tmp_path / name) for name in ("whole", "pieces"))
     assert outcome(whole) == outcome(pieces)
-    # Everything in the checkpoint is the same to the bit, optimiser and random state included.
+    # Everything in the checkpoint is the same to the bit, optimizer and random state included.
     assert same_tensors(whole, pieces, config)
 
 

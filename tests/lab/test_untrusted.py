@@ -96,7 +96,7 @@ def test_bad_runs_stop_neither_status_nor_report(
     output = capsys.readouterr()
     assert output.err == ""
     assert "\x1b" not in output.out
-    left_out = [line for line in output.out.splitlines() if line.startswith("left out: ")]
+    left_out = [line for line in output.out.splitlines() if line.startswith("skipped: ")]
     assert len(left_out) >= 9  # what is no JSON, or not a file; an environment may have any form
     report = (folder / "report" / "report.md").read_text()
     assert "GRU" in report
@@ -208,7 +208,7 @@ def test_positions_that_are_no_objects(position: str, stopped: Path, tmp_path: P
     file.write_bytes(checkpoints.save(tensors, header | {"digest": checkpoints._digest(tensors, position)}))
     with safe_open(str(file), framework="pt") as content:
         assert content.metadata()["position"] == position
-    with pytest.raises(LabError, match="has a position that cannot be"):
+    with pytest.raises(LabError, match="has an invalid position"):
         train(GOOD, tmp_path)
 
 

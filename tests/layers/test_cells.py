@@ -241,7 +241,7 @@ def test_bad_capacity_and_mesh_are_refused(cls):
         cls(3, 4, mesh="butterfly")
 
 
-def test_published_initialisation():
+def test_published_initialization():
     cell: Any = goru.GORUCell(7, 40)
     assert cell.weight_ih.abs().max() <= 0.01
     assert cell.weight_hh.abs().max() <= 0.01

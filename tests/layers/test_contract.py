@@ -1,4 +1,4 @@
-"""Behaviour by behaviour beside nn.GRU: what it takes we take, what it refuses we refuse in the same way."""
+"""Behavior by behavior beside nn.GRU: what it takes we take, what it refuses we refuse in the same way."""
 
 from __future__ import annotations
 

@@ -290,3 +290,16 @@ def test_single_steps_follow_every_change_of_the_parameters(kind: str) -> None:
         before = [t.clone() for t in parts(s)]
         ours(x, s)
         assert all(map(torch.equal, before, parts(s))), "a step changed the state that it was given"
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_a_subclass_is_what_its_base_is(kind: str) -> None:
+    """Under whatever name."""
+    for base, example in ((kind, getattr(nn, kind)(3, 4)), (f"{kind}Cell", getattr(nn, f"{kind}Cell")(3, 4))):
+        own = type("Mine", (getattr(goru, base),), {})(3, 4)
+        assert {name: p.shape for name, p in own.named_parameters()} == {
+            name: p.shape for name, p in example.named_parameters()
+        }
+        own.load_state_dict(example.state_dict())
+        x = torch.randn(5, 3)
+        torch.testing.assert_close(own(x), example(x))

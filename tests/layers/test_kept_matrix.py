@@ -48,14 +48,14 @@ def changes() -> dict[str, Callable[[Any, Tensor], object]]:
     def through_numpy(layer: Any, new: Tensor) -> None:
         layer.angles_l0.detach().numpy()[:] = new.numpy()
 
-    def optimiser(layer: Any, new: Tensor) -> None:
+    def optimizer(layer: Any, new: Tensor) -> None:
         layer.angles_l0.grad = (layer.angles_l0 - new).detach()
         torch.optim.SGD([layer.angles_l0], lr=1.0).step()
 
     def vector(layer: Any, new: Tensor) -> None:
         nn.utils.vector_to_parameters(new, [layer.angles_l0])
 
-    ways = (in_place, through_data, new_data, new_parameter, state_dict, assigned, through_numpy, optimiser)
+    ways = (in_place, through_data, new_data, new_parameter, state_dict, assigned, through_numpy, optimizer)
     return {way.__name__: way for way in (*ways, vector)}
 
 

@@ -90,7 +90,7 @@ def test_flatten_parameters_does_nothing(kind: Kind):
     assert torch.equal(layer(x)[0], before)
 
 
-def test_published_initialisation_of_goru():
+def test_published_initialization_of_goru():
     layer: Any = goru.GORU(20, 64, num_layers=2, bidirectional=True)
     for name, p in layer.named_parameters():
         p = p.detach()
@@ -121,7 +121,7 @@ def test_initial_biases_without_a_gate(options, blocks):
     assert torch.equal(bias, torch.tensor(blocks).repeat_interleave(H))
 
 
-def test_the_first_public_initialisation_by_name():
+def test_the_first_public_initialization_by_name():
     """June 2017: b_h = 2; all else as published later."""
     layer: Any = goru.GORU(I, 64, init="june2017")
     assert layer.bias_l0.tolist() == [2.0] * 64 + [0.0] * 64 + [2.0] * 64
@@ -133,7 +133,7 @@ def test_the_first_public_initialisation_by_name():
 
 
 @pytest.mark.parametrize("complex", [False, True])
-def test_published_initialisation_of_eurnn(complex):
+def test_published_initialization_of_eurnn(complex):
     layer: Any = goru.EURNN(20, 64, complex=complex)
     assert 0.009 < layer.weight_ih_l0.abs().max() <= 0.01
     assert 0.9 * math.pi < layer.angles_l0.abs().max() <= math.pi

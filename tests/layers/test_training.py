@@ -1,4 +1,4 @@
-"""Gradients as users meet them: clipped, frozen, expanded, added up, with dropout and parametrisations."""
+"""Gradients as users meet them: clipped, frozen, expanded, added up, with dropout and parametrizations."""
 
 from __future__ import annotations
 
@@ -206,18 +206,18 @@ def test_one_unit(name: str, backend: str):
 
 
 @plain_kinds
-def test_optimiser_lowers_the_loss(kind: Kind):
+def test_optimizer_lowers_the_loss(kind: Kind):
     torch.manual_seed(0)
     layer, head = kind.layer(I, 8), nn.Linear(8, 1)
     x = draw(6, 16, I, dtype=F32)
     target = x.sum(0)[:, :1].tanh()
-    optimiser = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=0.02)
+    optimizer = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=0.02)
     losses = []
     for _ in range(60):
         loss = nn.functional.mse_loss(head(layer(x)[0][-1]), target)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
 
@@ -327,7 +327,7 @@ class Scaled(nn.Module):
 
 @backends
 @pytest.mark.parametrize("parameter", ["weight_ih_l0", "weight_hh_l0", "bias_l0", "angles_l0"])
-def test_a_parametrised_weight_is_used_and_trains(parameter: str, backend: str):
+def test_a_parametrized_weight_is_used_and_trains(parameter: str, backend: str):
     layer = lively(goru.GORU(I, H, backend=backend, dtype=F64))
     x = draw(5, 2, I)
     plain = copy.deepcopy(layer)
@@ -335,13 +335,13 @@ def test_a_parametrised_weight_is_used_and_trains(parameter: str, backend: str):
         getattr(plain, parameter).mul_(3.0)
     parametrize.register_parametrization(layer, parameter, Scaled())
     assert_close(layer(x)[0], plain(x)[0], 1e-13)
-    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     original = layer.parametrizations[parameter].original
     start, before = original.detach().clone(), layer(x)[0].detach()
     layer(x)[0].square().sum().backward()
     expected = gradients(plain, x)[parameter] * 3.0
     assert_close(original.grad, expected, 1e-12)
-    optimiser.step()
+    optimizer.step()
     assert not torch.equal(original, start)
     assert not torch.equal(layer(x)[0], before)
     with torch.no_grad():

@@ -43,8 +43,7 @@ class Equations:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A recurrence with a backward pass of its own. What `inputs`, `options` and the results are is said by the
-    recurrence (recurrence.py).
+    """A recurrence with its own backward pass. The recurrence (recurrence.py) defines `inputs`, `options` and results.
 
     forward(inputs, options, save) -> (*results, saved): `saved` is for the backward pass, empty without `save`.
     backward(inputs, options, output, saved, grads, needs_x) -> the gradient of each input that can have one; None for
@@ -64,24 +63,24 @@ class Kernel:
 
 @dataclass
 class Backend:
-    """A way to run recurrences: where it can run, and its kernel for each recurrence, by name."""
+    """A way to run recurrences: where it can run, and its kernels by the name of the recurrence."""
 
     name: str
-    merit: str  # why to prefer it where it can run, in a clause; "" where no more is to say than why others cannot
-    automatic: bool = True  # whether "auto" may take it
-    largest_hidden: int | None = None  # the most hidden units that it can take, None for any number
+    merit: str  # why to prefer it where it can run, as a clause; "" if only because others cannot run
+    automatic: bool = True  # whether "auto" may choose it
+    largest_hidden: int | None = None  # the most hidden units that it supports, None for any number
     kernels: dict[str, Kernel | Equations] = field(default_factory=dict)
 
     def obstacle(self, device: torch.device, dtype: torch.dtype) -> str | None:
-        """Why it cannot take a layer on this device and with this dtype, in a clause; None if it can."""
+        """Why it cannot run a layer on this device with this dtype, as a clause; None if it can."""
         return None
 
     def missing(self) -> str | None:
-        """Why it cannot run at all although this machine is made for it, in a clause; None if nothing is amiss."""
+        """Why it cannot run at all although this machine is suitable, as a clause; None if it can."""
         return None
 
     def level(self, device: torch.device) -> str:
-        """What the code is made for, on this device: the last bits of a result depend on it."""
+        """The instruction set, or the model of the device: the last bits of a result depend on it."""
         return torch_level(device)
 
     def obstacle_to(
@@ -111,9 +110,9 @@ _in_context: ContextVar[str | None] = ContextVar("goru_backend", default=None)
 
 
 def register(backend: Backend) -> Backend:
-    """Make a backend known by its name; `auto` prefers it to those before."""
+    """Register a backend by its name; `auto` prefers it to earlier ones."""
     if backend.name in (*BACKENDS, "auto"):
-        raise ValueError(f"a backend needs a name of its own, got {backend.name!r}, which exists")
+        raise ValueError(f"a backend needs a unique name, got {backend.name!r}, which exists")
     BACKENDS[backend.name] = backend
     return backend
 
@@ -127,8 +126,8 @@ def kernel(backend: str, recurrence: str) -> Kernel | Equations:
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend and, in a sentence, why it was chosen; `requested` is what a graph carries that chooses again when it
-    runs: the name that the layer was given, else "auto"."""
+    """A backend and the reason for the choice. `requested` is the name that the layer was given, or "auto": a graph
+    stores it and chooses again when it runs."""
 
     backend: str
     reason: str
@@ -136,16 +135,16 @@ class Choice:
 
 
 def as_choice(backend: Choice | str) -> Choice:
-    """A backend by its name is the one that runs, now and later."""
+    """A backend given by name is the one that runs, now and later."""
     return backend if isinstance(backend, Choice) else Choice(backend, "it was named", backend)
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Run layers inside the `with` block on one implementation; a layer's own `backend=` still comes first.
+    """Choose the implementation for layers inside the `with` block; a layer's own `backend=` takes precedence.
 
-    A graph that torch.compile made for training keeps the implementation that was chosen when it was traced, and so
-    does every graph traced on "reference", which is plain torch. Any other one chooses when it runs.
+    A graph compiled for training keeps the implementation that was chosen when it was traced, and so does every graph
+    traced with "reference", which is plain torch. All others choose when they run.
 
     Args:
         name: "native" (C++ kernels, CPU), "triton" (GORU on NVIDIA devices), "manual" (torch, with a hand-derived
@@ -176,7 +175,7 @@ def choose(
     recurrence: str | None = None,
     hidden: int | None = None,
 ) -> Choice:
-    """The backend for a layer whose constructor was given `argument`, on this device, with this dtype and size."""
+    """The backend for a layer with `backend=argument`, on this device, with this dtype and size."""
     if argument is None:
         wanted, source = preference()
     else:
@@ -201,10 +200,10 @@ def choose(
 
 @constant_when_compiled
 def preference() -> tuple[str, str]:
-    """What the context or the environment requests, and which of them does."""
+    """The backend that the context or the environment requests, and where the request comes from."""
     if (context := _in_context.get()) is not None:
         return context, f"inside use_backend({context!r})"
-    # os.environ.get raises and catches an error where the variable is not set: as long as a good part of a single step.
+    # os.environ.get raises and catches an error if the variable is not set, which takes a good part of a single step.
     if _KEY in _VARIABLES and (env := os.environ.get("GORU_BACKEND")):
         return check_name(env, "the environment variable GORU_BACKEND"), f"GORU_BACKEND={env}"
     return "auto", "automatic choice"
@@ -212,7 +211,7 @@ def preference() -> tuple[str, str]:
 
 @cache
 def mention_missing() -> None:
-    """Log once in a process, and not as a warning that could become an error, that fast kernels are missing."""
+    """Log once per process that fast kernels are missing; not as a warning, which could become an error."""
     for backend in BACKENDS.values():
         if (reason := backend.missing()) is not None:
             logging.getLogger("goru").warning(

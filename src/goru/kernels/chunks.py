@@ -1,7 +1,7 @@
-"""Walking over a sequence in chunks of steps, for passes in torch operations.
+"""Process a sequence in chunks of steps, for passes in torch operations.
 
-What does not depend on the previous state is done for a whole chunk at once, and beside the results and what is saved
-only a chunk is in memory.
+What does not depend on the previous state is computed for a whole chunk at once. Apart from the results and what is
+saved, only one chunk is in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def chunk_size(steps: int, per_step: int) -> int:
 
 
 def chunks(steps: int, size: int, reverse: bool) -> Iterator[slice]:
-    """Slices of the time axis, in the order in which a recurrence walks over them."""
+    """Slices of the time axis, in the order in which a recurrence processes them."""
     starts = range(0, steps, size)
     for start in reversed(starts) if reverse else starts:
         yield slice(start, min(start + size, steps))

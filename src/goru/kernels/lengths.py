@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def check(lengths: Tensor | None, steps: int) -> None:
-    """Refuse lengths outside 1 ... T. Called inside the operators, where the values exist also under torch.compile."""
+    """Refuse lengths outside 1 ... T. Called inside the operators, where values exist even under torch.compile."""
     if lengths is None or lengths.numel() == 0:
         return
     low, high = (int(v) for v in torch.aminmax(lengths))

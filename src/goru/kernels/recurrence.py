@@ -16,9 +16,9 @@ Where torch needs more than one hand-derived backward pass (second derivatives, 
 batches) the equations of the reference backend run instead, differentiated by torch; a log line says so.
 
 Legend of all recurrences: T steps, B batch, I input, H hidden.
-  x (T, B, I), h0 (B, H). u (H, H) acts as u @ h; in its place may come `angles`, those of a mesh. Exactly one is given.
-  lengths (B) int64 or None: row b has the steps 0 ... lengths[b] - 1; the state stays as it is beyond them, the output
-  is 0 there. reverse: the steps are taken last to first, output[t] is the state after step t was taken.
+  x (T, B, I), h0 (B, H). u (H, H) acts as u @ h; `angles` of a mesh may replace it. Exactly one of them is given.
+  lengths (B) int64 or None: row b has the steps 0 ... lengths[b] - 1; after them the state does not change and
+  the output is 0. reverse: the steps run from last to first, output[t] is the state after step t.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Recurrence(Generic[Inputs, Options]):
             (self.backward_operator, self._second_gradient, self._second_context),
         ):
             torch.library.register_autograd(operator.name(), formula, setup_context=context, lib=_LIBRARY)
-        # torch's dispatcher costs as much as many steps: a call that nothing traces bypasses it.
+        # torch's dispatcher takes as long as many steps: a call that nothing traces bypasses it.
         self._plain = type(
             f"Plain_{name}",
             (torch.autograd.Function,),
@@ -96,7 +96,7 @@ class Recurrence(Generic[Inputs, Options]):
         ).apply
 
     def __call__(self, inputs: Inputs, options: Options, backend: Choice | str) -> Results:
-        """The results, on the backend of this name or choice."""
+        """The results, on this backend or choice."""
         if transformed(*inputs):
             return self._fall_back(inputs, options, "derivatives by torch.func or in forward mode")
         choice = backends.as_choice(backend)
@@ -142,7 +142,7 @@ class Recurrence(Generic[Inputs, Options]):
             return kernel.run(inputs, options)
 
     def _fall_back(self, inputs: Inputs, options: Options, reason: str) -> Results:
-        """The results by the equations, where a hand-derived backward pass would not be enough."""
+        """The results from the equations, where a hand-derived backward pass is not enough."""
         if not torch.compiler.is_compiling():
             logging.getLogger("goru").info("%s: the reference backend runs instead, for %s", self.name, reason)
         return self._equations(inputs, options)
@@ -277,11 +277,11 @@ class Recurrence(Generic[Inputs, Options]):
         return tuple(by_input)
 
     def _given(self, inputs: Inputs) -> list[int]:
-        """Which inputs are there and can have a gradient."""
+        """Which inputs are given and can have a gradient."""
         return [i for i in self.differentiable if inputs[i] is not None]
 
     def _with(self, inputs: Inputs, tensors: Sequence[Tensor]) -> Inputs:
-        """The inputs with others in the place of those that can have a gradient."""
+        """The inputs, with those that can have a gradient replaced."""
         new = list(inputs)
         for i, tensor in zip(self._given(inputs), tensors, strict=True):
             new[i] = tensor
@@ -290,7 +290,7 @@ class Recurrence(Generic[Inputs, Options]):
     def _gradient_of_equations(
         self, inputs: Inputs, options: Options, grads: Results, reason: str
     ) -> tuple[Tensor | None, ...]:
-        """What the backward operator gives, but differentiable."""
+        """The result of the backward operator, but differentiable."""
         given = self._given(inputs)
         _, backward, *_ = torch.func.vjp(
             lambda *tensors: self._fall_back(self._with(inputs, tensors), options, reason),
@@ -336,9 +336,9 @@ STALE: Any = object()  # what a runner of single steps returns when the cell has
 
 
 class Stepper:
-    """Single steps of one cell without gradients, by a backend that has a short way for them (`Kernel.stepper`).
+    """Single steps of one cell without gradients, on a backend with a fast path for them (`Kernel.stepper`).
 
-    A runner may hold addresses, which no copy and no pickle of the cell may have.
+    A runner may hold addresses, which must not be copied or pickled with the cell.
     """
 
     def __init__(self, recurrence: str, options: Any) -> None:
@@ -350,7 +350,7 @@ class Stepper:
         return self.__dict__ | {"runners": {}, "makers": {}}
 
     def step(self, cell: Any, x: Tensor, hx: Any) -> Any:
-        """The cell's next state; None where this call has to go through the recurrence."""
+        """The cell's next state; None if this call must go through the recurrence."""
         # Forward-mode derivatives go through the recurrence, which refuses them.
         if not untraced() or forward_ad._current_level >= 0:
             return None
@@ -364,7 +364,7 @@ class Stepper:
         return new
 
     def _prepare(self, requested: str, cell: Any) -> Callable[..., Any] | None:
-        """A runner for the cell as it is now; None where there is no short way for it."""
+        """A runner for the cell as it is now; None if there is no fast path for it."""
         weight = cell._parameters.get("weight_ih")
         if weight is None:
             return None

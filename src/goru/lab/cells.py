@@ -1,6 +1,6 @@
 """The recurrent cells that the laboratory trains: one table, and the settings that the cells read.
 
-A new cell, a new start or a new setting is added here and nowhere else. Importing this module does not import torch.
+New cells, initializations and settings go here and nowhere else. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Cell:
     make: Callable[[int, LayerConfig], nn.Module]
     """From an input size and the settings to a layer, initialized."""
     reads: tuple[str, ...]
-    """The fields of `LayerConfig` that it reads, beside the hidden size; a change of any other is refused."""
+    """The fields of `LayerConfig` that it reads, besides the hidden size; changing any other is an error."""
     starts: tuple[str, ...] = ("published",)
-    """The values of `init` that it has."""
+    """The values of `init` that it supports."""
 
 
 def _from_library(name: str, input_size: int, layer: LayerConfig) -> nn.Module:
@@ -39,7 +39,7 @@ def _from_library(name: str, input_size: int, layer: LayerConfig) -> nn.Module:
 
 
 def _goru(input_size: int, layer: LayerConfig) -> nn.Module:
-    """A GORU; with a start of the study, its memory starts in that way."""
+    """A GORU, optionally with an initialization from the study."""
     if layer.init not in STUDIED:
         return _from_library("GORU", input_size, layer)
     if layer.memory is None:
@@ -57,12 +57,12 @@ def _goru(input_size: int, layer: LayerConfig) -> nn.Module:
 
 
 def _gated(name: str, input_size: int, layer: LayerConfig) -> nn.Module:
-    """A GRU or LSTM, with TensorFlow 1's initial values unless torch's own are wanted."""
+    """A GRU or LSTM, with TensorFlow 1's initial values unless `init` is torch."""
     import goru
     from goru.lab.networks import initialize_as_tensorflow, initialize_chrono
 
     if (layer.memory is None) == (layer.init == "chrono"):
-        raise ValueError("init chrono and a memory, a number of steps, need each other in a GRU or LSTM")
+        raise ValueError("a GRU or LSTM needs init chrono and a memory, a number of steps, together or not at all")
     made = getattr(goru, name)(input_size, layer.hidden_size)
     if layer.init != "torch":
         initialize_as_tensorflow(made)
@@ -87,7 +87,7 @@ STUDIED: dict[str, tuple[dict[str, Any], float | None]] = {
     "quarters-fixed": ({}, math.inf),
     "quarters-plain": ({}, 1.0),
 }
-"""The starts of the study: what each changes in `MemoryStart`, and over how many steps b_h is counted (none: over the
+"""The initializations of the study: the changes to `MemoryStart`, and the steps that b_h is spread over (None: the
 memory; infinity: b_h stays 0)."""
 
 CELLS: dict[str, Cell] = {
@@ -104,7 +104,7 @@ CELLS: dict[str, Cell] = {
 if TYPE_CHECKING:
     CellName = str
     Start = str
-else:  # the choices of the command line and of config.json come from the table
+else:  # the table defines the choices of the command line and of config.json
     CellName = Literal[tuple(CELLS)]
     Start = Literal[tuple(dict.fromkeys(start for cell in CELLS.values() for start in cell.starts))]
 
@@ -120,18 +120,17 @@ class LayerConfig:
     mesh: Literal["fft", "tunable"] = "fft"
     """Mesh of rotations (GORU and EURNN)."""
     capacity: int | None = None
-    """Layers of a tunable mesh (none: 2)."""
+    """Layers of a tunable mesh (None: 2)."""
     complex: bool = False
     """A unitary instead of an orthogonal matrix (EURNN)."""
     reset_gate: bool = True
-    """GORU's reset gate; off means r = 1."""
+    """GORU's reset gate; without it r = 1."""
     update_gate: bool = True
-    """GORU's update gate; off means z = 0."""
+    """GORU's update gate; without it z = 0."""
     memory: int | None = None
-    """Steps that the state lasts at the start (GORU; GRU and LSTM with `init` chrono)."""
+    """How many steps a state lasts when training begins (GORU; GRU and LSTM with `init` chrono)."""
     init: Start = "published"
-    """Initialization: as the authors' final code, GORU's first public version, torch's own or chrono (GRU, LSTM), or a
-    start of the study of starts (GORU with `memory`)."""
+    """The authors' final code, their first version, torch's or chrono (GRU, LSTM), or one of the study `starts`."""
     backend: Literal["auto", "reference", "manual", "native"] = "auto"
     """Implementation of GORU and EURNN."""
 

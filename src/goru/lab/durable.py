@@ -1,7 +1,7 @@
-"""Files that matter: readers see the old one or the new one, whole, also after a crash.
+"""Durable file writes: readers see either the whole old file or the whole new one, even after a crash.
 
-A new file is written under a temporary name that nobody can guess, created for this writer alone; links are never
-followed. The writer holds a lock on it, so that a temporary file without a lock is one of a process that died.
+A new file gets an unguessable temporary name and is created exclusively; links are never followed. The writer holds a
+lock on it, so a temporary file without a lock belongs to a process that died.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ATTEMPTS = 100
 
 
 def replace(path: Path, content: bytes, previous: Path | None = None) -> None:
-    """Write under a temporary name, make it durable, then rename. The old file becomes `previous`, if that is given."""
+    """Write under a temporary name, make it durable, then rename. The old file becomes `previous`, if given."""
     clear_abandoned(path.parent, path.name)
     temporary, descriptor = _create(path)
     try:
@@ -36,7 +36,7 @@ def replace(path: Path, content: bytes, previous: Path | None = None) -> None:
 
 
 def _create(path: Path) -> tuple[Path, int]:
-    """A new temporary file beside `path`, open for writing and locked."""
+    """A new temporary file next to `path`, open for writing and locked."""
     for _ in range(_ATTEMPTS):
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,7 +49,7 @@ def _create(path: Path) -> tuple[Path, int]:
         if os.fstat(descriptor).st_nlink:
             return temporary, descriptor
         os.close(descriptor)  # cleared by another writer before the lock was taken
-    raise FileExistsError(f"no temporary name is free beside {path}")
+    raise FileExistsError(f"no temporary name is free next to {path}")
 
 
 def clear_abandoned(folder: Path, name: str = "*") -> None:
@@ -69,7 +69,7 @@ def _escaped(name: str) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder with its parents, durably; OSError when it is there, but as a link or another file."""
+    """Create a folder with its parents, durably; OSError if it exists as a link or a file."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for one in missing:
@@ -79,7 +79,7 @@ def make_folder(folder: Path) -> None:
 
 
 def open_for_writing(path: Path, flags: int = 0) -> int:
-    """A descriptor of a file that is created if need be; OSError when it is a link, a pipe or a device."""
+    """A descriptor of a file, created if needed; OSError if it is a link, a pipe or a device."""
     flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -98,7 +98,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write everything, in as many calls as it takes."""
+    """Write everything, in as many calls as needed."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -1,4 +1,4 @@
-"""What can go wrong in ways that a user can fix: one sentence each, no traceback."""
+"""Errors that a user can fix: one sentence each, no traceback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def printable(text: str) -> str:
-    """`text` without characters that control a terminal or reorder a line; each is shown by its number.
+    """`text` with escapes for characters that control a terminal or reorder a line.
 
     >>> printable("red \\x1b[31m and a\\nnew line")
     'red \\\\x1b[31m and a new line'
@@ -45,7 +45,7 @@ class UnreadableError(LabError):
 
 
 class RunBusyError(LabError):
-    """Another process works on this run."""
+    """Another process is working on this run."""
 
     exit_code = 3
 

@@ -55,8 +55,7 @@ class LanguageModel(nn.Module):
 class QuestionReader(nn.Module):
     """Three recurrent layers of one kind: over the statements, the question, and their two outputs joined.
 
-    The last outputs of the first two are joined into a single input of the third, whose output gives the
-    answer.
+    The last outputs of the first two are concatenated into a single input of the third, whose output gives the answer.
     """
 
     def __init__(self, make_recurrent: MakeRecurrent, words: int, embedding: int, answers: int) -> None:
@@ -86,7 +85,7 @@ class QuestionReader(nn.Module):
 
 
 class FrameRegressor(nn.Module):
-    """Frames -> recurrent layer -> linear head: at every step a guess of the next frame."""
+    """Frames -> recurrent layer -> linear head: a prediction of the next frame at every step."""
 
     def __init__(self, make_recurrent: MakeRecurrent, bins: int) -> None:
         super().__init__()
@@ -106,7 +105,7 @@ def one_hot(symbols: Tensor, count: int, like: Tensor) -> Tensor:
 
 
 def glorot_head(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer as TensorFlow 1 starts it: Glorot-uniform, bias 0."""
+    """A linear layer with TensorFlow 1's initialization: Glorot-uniform, bias 0."""
     head = nn.Linear(inputs, outputs)
     nn.init.xavier_uniform_(head.weight)
     nn.init.zeros_(head.bias)
@@ -124,7 +123,7 @@ def run_padded(recurrent: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:
-    """The update gate (T, B, H) of a tagger on a batch; None when its layer has none."""
+    """The update gate (T, B, H) of a tagger on a batch; None if its layer has none."""
     recurrent = getattr(network, "recurrent", None)
     if not (isinstance(recurrent, nn.GRU | goru.GRU) or getattr(recurrent, "update_gate", False)):
         return None
@@ -135,7 +134,7 @@ def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:
 
 @torch.no_grad()
 def initialize_as_tensorflow(layer: goru.GRU | goru.LSTM) -> None:
-    """TensorFlow 1's initial values: Glorot over the joined [x, h] matrices, biases 0 but for open gates.
+    """TensorFlow 1's initial values: Glorot over the joined [x, h] matrices, biases 0 except for open gates.
 
     TensorFlow's GRU has one matrix for r and z together and one for the candidate, its LSTM one for all four.
     """
@@ -155,8 +154,8 @@ def initialize_as_tensorflow(layer: goru.GRU | goru.LSTM) -> None:
 
 @torch.no_grad()
 def initialize_chrono(layer: goru.GRU | goru.LSTM, memory: int) -> None:
-    """Biases for times up to `memory` steps, after Tallec and Ollivier (2018): the gate that keeps the state starts at
-    ln u, u uniform in [1, memory - 1], an LSTM's input gate at -ln u."""
+    """Biases for times up to `memory` steps, after Tallec and Ollivier (2018): the gate that preserves the state starts
+    at ln u, u uniform in [1, memory - 1], an LSTM's input gate at -ln u."""
     H = layer.hidden_size
     keeps = torch.empty(H).uniform_(1, max(1, memory - 1)).log_()
     bias = layer.get_parameter("bias_ih_l0")

@@ -1,4 +1,4 @@
-"""Reading files that a stranger may have written: regular files only, of a bounded size, JSON of a bounded depth.
+"""Read untrusted files: only regular files of bounded size, and JSON of bounded depth.
 
 Text from such files never reaches a terminal or a page with control characters in it.
 """
@@ -21,7 +21,7 @@ INTEGER_DIGITS = 18
 
 
 def read_bytes(path: Path, limit: int = SIZE_LIMIT) -> bytes:
-    """The content of a regular file; FileNotFoundError when there is none, LabError when it cannot be trusted."""
+    """The content of a regular file; FileNotFoundError if there is none, LabError if it is not safe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block
         with open(descriptor, "rb") as file:
@@ -49,7 +49,7 @@ def parse_json(content: bytes | str, source: str) -> Any:
 
 
 def read_json(path: Path, limit: int = SIZE_LIMIT) -> Any:
-    """The JSON value in a file; FileNotFoundError when there is none."""
+    """The JSON value in a file; FileNotFoundError if there is none."""
     return parse_json(read_bytes(path, limit), str(path))
 
 

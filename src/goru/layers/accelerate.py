@@ -1,4 +1,4 @@
-"""Running the torch.nn.GRU and torch.nn.LSTM layers of an existing model on the kernels of this package."""
+"""Run the torch.nn.GRU and torch.nn.LSTM layers of an existing model on the kernels of this package."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch.nn.utils import parametrize
 
 from .gated import GRU, LSTM
 
-# Attributes of every nn.Module that hold hooks. They go to the new layer as the same objects, so that handles that were
-# given out still remove their hooks.
+# Attributes of every nn.Module that hold hooks. The new layer gets the same objects, so existing handles still remove
+# their hooks.
 HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called"))]
 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What `accelerate` did: names of the layers that it replaced, and why it left others as they are."""
+    """What `accelerate` did: the names of the layers that it replaced, and why it skipped others."""
 
     replaced: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
@@ -28,16 +28,16 @@ class Acceleration:
 
 
 def accelerate(module: nn.Module) -> Acceleration:
-    """Replace every torch.nn.GRU and torch.nn.LSTM inside `module`, in place, by the same layer on our kernels.
+    """Replace every torch.nn.GRU and torch.nn.LSTM inside `module`, in place, with the same layer on our kernels.
 
-    The new layers have the very parameters of the old ones (an optimizer keeps working, tied weights stay tied), their
-    hooks, their mode and their state dict. A layer that would not behave the same is left as it is, with the reason.
+    The new layers reuse the parameters of the old ones (an optimizer keeps working, tied weights stay tied), their
+    hooks, their mode and their state dict. A layer that would behave differently is skipped, with the reason.
 
     Args:
         module: the model; it is changed in place.
 
     Returns:
-        What was done: `replaced`, the names of the new layers, and `left`, the reason for each that stayed.
+        `replaced`, the names of the replaced layers, and `left`, the reason for each layer that was skipped.
 
     >>> model = nn.Sequential(nn.LSTM(10, 20))
     >>> print(accelerate(model))
@@ -67,7 +67,7 @@ def accelerate(module: nn.Module) -> Acceleration:
 
 
 def _obstacle(layer: nn.GRU | nn.LSTM) -> str | None:
-    """Why the layer cannot be replaced by one that behaves the same, in a clause; None if it can."""
+    """Why the layer cannot be replaced without changing its behavior, as a clause; None if it can."""
     if parametrize.is_parametrized(layer):
         return "it is parametrized: accelerate the model first, parametrize then"
     if type(layer) not in (nn.GRU, nn.LSTM):
@@ -84,7 +84,7 @@ def _replacement(old: nn.GRU | nn.LSTM) -> nn.Module:
     arguments = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional"]
     options = {name: getattr(old, name) for name in arguments}
     new = (LSTM if isinstance(old, nn.LSTM) else GRU)(**options, device="meta")
-    new.dropout = float(old.dropout)  # here and not above: torch has warned of one that has no effect
+    new.dropout = float(old.dropout)  # here and not above: torch has already warned if it has no effect
     new._parameters = old._parameters
     new.train(old.training)
     for name in HOOKS:

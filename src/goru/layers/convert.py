@@ -2,7 +2,7 @@
 
 The gates of the two are the same and are copied. The candidate differs: nn.GRU has tanh(W_in x + b_in + r (W_hn h +
 b_hn)), GORU has modReLU(W_x x + r (U h), b_h). W_in is copied, U becomes the rotation nearest to W_hn that the mesh
-can say, b_h starts at 0, and b_in and b_hn have no place: what is lost is reported.
+can represent, b_h starts at 0, and b_in and b_hn are dropped; `Conversion` reports what is lost.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .goru import GORU
 
 @dataclass(frozen=True)
 class Conversion:
-    """What became of one layer in one direction.
+    """The conversion of one layer in one direction.
 
-    residual: |U - Q| / |Q| with Q the rotation nearest to W_hn: how far the mesh is from what it was asked for.
-    distance: |U - W_hn| / |W_hn|: how far U is from the GRU's own matrix, which need not be orthogonal at all.
-    dropped_b_in, dropped_b_hn: the candidate's two biases, for which a GORU has no place (None without biases).
+    residual: |U - Q| / |Q| with Q the rotation nearest to W_hn: how well the mesh represents it.
+    distance: |U - W_hn| / |W_hn|: how far U is from the GRU's own matrix, which need not be orthogonal.
+    dropped_b_in, dropped_b_hn: the candidate's two biases, which a GORU does not have (None without biases).
     """
 
     layer: int
@@ -44,12 +44,8 @@ class Conversion:
 @torch.inference_mode(False)  # U is fitted by its gradient
 @torch.no_grad()
 def from_gru(gru: nn.GRU, *, mesh: str | None = None, capacity: int | None = None, **options: Any) -> GORU:
-    """A GORU with the gates, sizes, device and dtype of `gru`; `layer.conversion` tells what was lost, a
-    `Conversion` per layer and direction.
-
-    U is exactly the rotation nearest to W_hn, by a tunable mesh of full capacity; a `mesh` or `capacity` that is given
-    is fitted to it instead, and `Conversion.residual` says how well.
-    `options` are further keywords of GORU (init, backend).
+    """A GORU with the gates, sizes, device and dtype of `gru`; `layer.conversion` has a `Conversion` for
+    each layer and direction. For the arguments, see `GORU.from_gru`.
     """
     if not isinstance(gru, nn.GRU):
         raise TypeError(f"from_gru needs a torch.nn.GRU, got {type(gru).__name__}")

@@ -23,7 +23,7 @@ from .unit import Parameters, State, check_sizes
 
 @dataclass(frozen=True)
 class EURNNUnit:
-    """Parameters, initialisation and recurrence of an EURNN. Parameters are real also when the state is complex."""
+    """Parameters, initialization and recurrence of an EURNN. Parameters are real even if the state is complex."""
 
     mesh: Mesh
     bias: bool
@@ -40,7 +40,7 @@ class EURNNUnit:
         return shapes
 
     @torch.no_grad()
-    def initialise(self, parameters: Parameters) -> None:
+    def initialize(self, parameters: Parameters) -> None:
         nn.init.uniform_(parameters["weight_ih"], -0.01, 0.01)
         if self.bias:
             parameters["bias"].zero_()
@@ -86,7 +86,7 @@ class EURNNUnit:
 
 
 class EURNN(OrthogonalLayer):
-    """Efficient unitary recurrent layer, called as `torch.nn.GRU` is.
+    """Efficient unitary recurrent layer, with the interface of `torch.nn.GRU`.
 
     >>> layer = EURNN(10, 64)
     >>> output, h_n = layer(torch.zeros(50, 32, 10))
@@ -95,24 +95,24 @@ class EURNN(OrthogonalLayer):
 
     Args:
         input_size: features of the input, I.
-        hidden_size: units of the state, H; any number.
-        num_layers: layers stacked on each other.
-        bias: False leaves the biases out. Then modReLU is the identity and the whole layer is linear.
-        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
-        dropout: of the output of every layer but the last, while training.
-        bidirectional: a second direction reads each sequence from its end.
-        complex: True for a unitary U and a complex state: `output` is its real part, `h_n` and `hx` are complex. A head
-            on the last state reads `h_n[-1].real`: the real part alone could not be given back as `hx`. This and what
-            follows: by keyword only.
-        mesh: how the rotations are laid out, "tunable" or "fft".
+        hidden_size: features of the state, H; any number.
+        num_layers: number of stacked layers.
+        bias: if False, there are no biases. Then modReLU is the identity and the whole layer is linear.
+        batch_first: input and output are (B, T, ...) instead of (T, B, ...).
+        dropout: dropout probability on the output of every layer except the last, in training.
+        bidirectional: also run backward, from the end of each sequence.
+        complex: if True, U is unitary and the state complex: `output` is its real part, `h_n` and `hx` are complex
+            (the real part alone is not enough to continue from). Use `h_n[-1].real` to read the last state.
+            Keyword-only, like all arguments below.
+        mesh: layout of the rotations, "tunable" or "fft".
         capacity: layers of the tunable mesh, 1 to hidden_size (None: 2). hidden_size layers reach every U.
         backend: "reference", "manual", "native", "triton" or "auto"; see :func:`goru.use_backend`.
-        device, dtype: of the parameters.
+        device, dtype: device and dtype of the parameters.
 
     Shape:
-        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `input`: (T, B, I), (B, T, I) with `batch_first`, (T, I) unbatched, or a `PackedSequence`
         - `hx`: (layers * directions, B, H), zeros if not given
-        - `lengths`: (B), the steps of each row of a padded batch
+        - `lengths`: (B), the number of steps of each row of a padded batch
         - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
     """
 
@@ -165,7 +165,7 @@ class EURNN(OrthogonalLayer):
 
 
 class EURNNCell(OrthogonalCell):
-    """One step of an EURNN, called as `torch.nn.GRUCell` is; the state is complex if the cell is.
+    """One step of an EURNN, with the interface of `torch.nn.GRUCell`; the state is complex if the cell is.
 
     >>> cell = EURNNCell(10, 20, complex=False)
     >>> cell(torch.zeros(3, 10)).shape
@@ -173,12 +173,12 @@ class EURNNCell(OrthogonalCell):
 
     Args:
         input_size, hidden_size, bias: as in :class:`goru.EURNN`.
-        complex, mesh, capacity, backend, device, dtype: as in :class:`goru.EURNN`, by keyword only.
+        complex, mesh, capacity, backend, device, dtype: as in :class:`goru.EURNN`, keyword-only.
 
     Shape:
         - `input`: (B, I) or (I)
         - `hx`: (B, H) or (H), zeros if not given
-        - returns the next state, of the shape of `hx`
+        - returns the next state, with the shape of `hx`
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """GRU and LSTM: the functions of torch.nn.GRU and torch.nn.LSTM on the kernels of this package.
 
-Constructors, parameter names, shapes and state dicts are torch's, so that either loads the other's weights.
+Constructors, parameter names, shapes and state dicts are torch's, so each loads the other's weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .unit import Parameters, State, check_checkpoint, check_sizes, describe_che
 
 @dataclass(frozen=True)
 class GatedUnit:
-    """Parameters, initialisation and recurrence of a GRU or an LSTM."""
+    """Parameters, initialization and recurrence of a GRU or an LSTM."""
 
     name: str
     hidden_size: int
@@ -46,7 +46,7 @@ class GatedUnit:
         return shapes | ({"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {})
 
     @torch.no_grad()
-    def initialise(self, parameters: Parameters) -> None:
+    def initialize(self, parameters: Parameters) -> None:
         bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
         for parameter in parameters.values():
             nn.init.uniform_(parameter, -bound, bound)
@@ -73,34 +73,10 @@ class GatedUnit:
         return describe_checkpoint(self.checkpoint).removeprefix(", ")
 
 
-class GRU(RecurrentLayer):
-    """The function of `torch.nn.GRU`, with its constructor and its parameters, on the kernels of this package.
+class GatedLayer(RecurrentLayer):
+    """A GRU or an LSTM."""
 
-    >>> layer = GRU(10, 128, batch_first=True)
-    >>> _ = layer.load_state_dict(nn.GRU(10, 128).state_dict())
-    >>> output, h_n = layer(torch.zeros(32, 50, 10))
-    >>> output.shape, h_n.shape
-    (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
-
-    Args:
-        input_size: features of the input, I.
-        hidden_size: units of the state, H; any number.
-        num_layers: layers stacked on each other.
-        bias: False leaves the biases out.
-        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
-        dropout: of the output of every layer but the last, while training.
-        bidirectional: a second direction reads each sequence from its end.
-        checkpoint: training saves states alone and recomputes this many steps at a time. None saves the gates.
-            By keyword only, as are `backend`, `device` and `dtype`.
-        backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
-        device, dtype: of the parameters.
-
-    Shape:
-        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
-        - `hx`: (layers * directions, B, H), zeros if not given
-        - `lengths`: (B), the steps of each row of a padded batch
-        - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
-    """
+    kind: str
 
     def __init__(
         self,
@@ -119,7 +95,7 @@ class GRU(RecurrentLayer):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         super().__init__(
-            GatedUnit("GRU", hidden_size, bias, checkpoint),
+            GatedUnit(self.kind, hidden_size, bias, checkpoint),
             input_size,
             hidden_size,
             num_layers=num_layers,
@@ -132,11 +108,38 @@ class GRU(RecurrentLayer):
             dtype=dtype,
         )
 
-    def _cell(self, input_size: int) -> GRUCell:
-        return GRUCell(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
+    def _cell(self, input_size: int) -> GatedCell:
+        make = LSTMCell if self.kind == "LSTM" else GRUCell
+        return make(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
 
 
-class LSTM(RecurrentLayer):
+class GRU(GatedLayer):
+    """The function of `torch.nn.GRU`, with its constructor and its parameters, on the kernels of this package.
+
+    >>> layer = GRU(10, 128, batch_first=True)
+    >>> _ = layer.load_state_dict(nn.GRU(10, 128).state_dict())
+    >>> output, h_n = layer(torch.zeros(32, 50, 10))
+    >>> output.shape, h_n.shape
+    (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
+
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in :class:`torch.nn.GRU`.
+        checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
+            Keyword-only, like all arguments below.
+        backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
+        device, dtype: device and dtype of the parameters.
+
+    Shape:
+        - `input`: (T, B, I), (B, T, I) with `batch_first`, (T, I) unbatched, or a `PackedSequence`
+        - `hx`: (layers * directions, B, H), zeros if not given
+        - `lengths`: (B), the number of steps of each row of a padded batch
+        - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
+    """
+
+    kind = "GRU"
+
+
+class LSTM(GatedLayer):
     """The function of `torch.nn.LSTM`, with its constructor and its parameters, on the kernels of this package.
 
     >>> layer = LSTM(10, 128, batch_first=True)
@@ -146,25 +149,21 @@ class LSTM(RecurrentLayer):
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
     Args:
-        input_size: features of the input, I.
-        hidden_size: units of the state, H; any number.
-        num_layers: layers stacked on each other.
-        bias: False leaves the biases out.
-        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
-        dropout: of the output of every layer but the last, while training.
-        bidirectional: a second direction reads each sequence from its end.
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in :class:`torch.nn.LSTM`.
         proj_size: must be 0; this layer has no projections.
-        checkpoint: training saves states alone and recomputes this many steps at a time. None saves the gates.
-            By keyword only, as are `backend`, `device` and `dtype`.
+        checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
+            Keyword-only, like all arguments below.
         backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
-        device, dtype: of the parameters.
+        device, dtype: device and dtype of the parameters.
 
     Shape:
-        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `input`: (T, B, I), (B, T, I) with `batch_first`, (T, I) unbatched, or a `PackedSequence`
         - `hx`: a pair `(h_0, c_0)`, each (layers * directions, B, H), zeros if not given
-        - `lengths`: (B), the steps of each row of a padded batch
+        - `lengths`: (B), the number of steps of each row of a padded batch
         - `output`: (T, B, directions * H), in the layout of the input; `(h_n, c_n)` as `hx`
     """
+
+    kind = "LSTM"
 
     def __init__(
         self,
@@ -182,31 +181,17 @@ class LSTM(RecurrentLayer):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_sizes(input_size, hidden_size, bias)
         if proj_size != 0:
             raise ValueError(f"goru.LSTM has no projections: proj_size must be 0, got {proj_size}; use torch.nn.LSTM")
-        super().__init__(
-            GatedUnit("LSTM", hidden_size, bias, checkpoint),
-            input_size,
-            hidden_size,
-            num_layers=num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )
+        shared: dict[str, Any] = {"checkpoint": checkpoint, "backend": backend, "device": device, "dtype": dtype}
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, **shared)
         self.proj_size = 0
-
-    def _cell(self, input_size: int) -> LSTMCell:
-        return LSTMCell(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
 
 
 class GatedCell(RecurrentCell):
     """One step of a GRU or an LSTM."""
 
+    kind: str
     optional = ("bias_ih", "bias_hh")
 
     def __init__(
@@ -220,7 +205,7 @@ class GatedCell(RecurrentCell):
         backend: str | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias, least=0)
-        unit = GatedUnit(type(self).__name__.removesuffix("Cell"), hidden_size, bias)
+        unit = GatedUnit(self.kind, hidden_size, bias)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self.bias = bias
         self._stepper = Stepper(unit.recurrence, GatedOptions())
@@ -235,13 +220,15 @@ class GRUCell(GatedCell):
 
     Args:
         input_size, hidden_size, bias, device, dtype: as in torch.
-        backend: by keyword only; see :func:`goru.use_backend`.
+        backend: keyword-only; see :func:`goru.use_backend`.
 
     Shape:
         - `input`: (B, I) or (I)
         - `hx`: (B, H) or (H), zeros if not given
-        - returns the next state, of the shape of `hx`
+        - returns the next state, with the shape of `hx`
     """
+
+    kind = "GRU"
 
 
 class LSTMCell(GatedCell):
@@ -254,10 +241,12 @@ class LSTMCell(GatedCell):
 
     Args:
         input_size, hidden_size, bias, device, dtype: as in torch.
-        backend: by keyword only; see :func:`goru.use_backend`.
+        backend: keyword-only; see :func:`goru.use_backend`.
 
     Shape:
         - `input`: (B, I) or (I)
         - `hx`: a pair `(h, c)`, each (B, H) or (H), zeros if not given
         - returns the next pair
     """
+
+    kind = "LSTM"

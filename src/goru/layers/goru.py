@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GORUUnit:
-    """Parameters, initialisation and recurrence of a GORU; a gate that is off has no parameters."""
+    """Parameters, initialization and recurrence of a GORU; a disabled gate has no parameters."""
 
     mesh: Mesh
     bias: bool
@@ -66,11 +66,11 @@ class GORUUnit:
         return shapes
 
     @torch.no_grad()
-    def initialise(self, parameters: Parameters) -> None:
+    def initialize(self, parameters: Parameters) -> None:
         STARTS[self.init](self, parameters)
 
     @torch.no_grad()
-    def initialise_with_memory(self, parameters: Parameters, memory: float) -> None:
+    def initialize_with_memory(self, parameters: Parameters, memory: float) -> None:
         start_with_memory(self, parameters, memory)
 
     def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
@@ -120,14 +120,14 @@ class GORUUnit:
 
 
 def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool) -> tuple[float, ...] | None:
-    """The memory of each layer, checked."""
+    """The memory of each layer, validated."""
     if memory is None:
         return None
     if not bias:
         raise ValueError("memory sets the biases of the gates: it needs bias=True")
     given = tuple(memory) if isinstance(memory, Sequence) else (memory,) * layers
     if any(isinstance(m, bool) or not isinstance(m, int | float) for m in given):
-        raise TypeError(f"memory should be a number of steps, or one for each layer, got {memory!r}")
+        raise TypeError(f"memory should be a number of steps, or one per layer, got {memory!r}")
     if len(given) != layers:
         raise ValueError(f"memory needs one number for each of the {layers} layers, got {len(given)}")
     if not all(1 <= m < math.inf for m in given):
@@ -136,7 +136,7 @@ def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool) -
 
 
 def _scaled(parameters: Parameters, memory: Tensor | None, hidden_size: int) -> Parameters:
-    """With `memory`, b_h is counted over that many steps: each step adds b_h / memory to the length."""
+    """With `memory`, b_h is spread over that many steps: each step adds b_h / memory to the magnitude."""
     if memory is None:
         return parameters
     bias = parameters["bias"]
@@ -144,7 +144,7 @@ def _scaled(parameters: Parameters, memory: Tensor | None, hidden_size: int) -> 
 
 
 class GORU(OrthogonalLayer):
-    """Gated orthogonal recurrent layer; takes the place of `torch.nn.GRU`.
+    """Gated orthogonal recurrent layer, a drop-in for `torch.nn.GRU`.
 
     >>> layer = GORU(10, 128, batch_first=True)
     >>> output, h_n = layer(torch.zeros(32, 50, 10))
@@ -153,30 +153,30 @@ class GORU(OrthogonalLayer):
 
     Args:
         input_size: features of the input, I.
-        hidden_size: units of the state, H; any number.
-        num_layers: layers stacked on each other.
-        bias: False leaves the biases out. Then modReLU is the identity and the candidate is linear.
-        batch_first: input and output are (B, T, ...) in place of (T, B, ...).
-        dropout: of the output of every layer but the last, while training.
-        bidirectional: a second direction reads each sequence from its end.
-        mesh: how the rotations are laid out, "fft" or "tunable". This and what follows: by keyword only.
+        hidden_size: features of the state, H; any number.
+        num_layers: number of stacked layers.
+        bias: if False, there are no biases. Then modReLU is the identity and the candidate is linear.
+        batch_first: input and output are (B, T, ...) instead of (T, B, ...).
+        dropout: dropout probability on the output of every layer except the last, in training.
+        bidirectional: also run backward, from the end of each sequence.
+        mesh: layout of the rotations, "fft" or "tunable". Keyword-only, like all arguments below.
         capacity: layers of the tunable mesh, 1 to hidden_size (None: 2). hidden_size layers reach every rotation.
         reset_gate, update_gate: False removes the gate (r = 1, z = 0).
-        memory: steps that a state lasts at the start of training, a number or one for each layer. None is the start of
-            the authors' code, whose state lasts a few dozen steps.
-        init: the start without `memory`: "published" (b_h = 0.01) or "june2017" (b_h = 2).
-        checkpoint: training saves states alone and recomputes this many steps at a time. None saves the gates.
+        memory: how many steps a state lasts when training begins; one number, or one per layer. None is the authors'
+            initialization, whose state lasts a few dozen steps.
+        init: initialization without `memory`: "published" (b_h = 0.01) or "june2017" (b_h = 2).
+        checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
         backend: "reference", "manual", "native", "triton" or "auto"; see :func:`goru.use_backend`.
-        device, dtype: of the parameters.
+        device, dtype: device and dtype of the parameters.
 
     Shape:
-        - `input`: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a `PackedSequence`
+        - `input`: (T, B, I), (B, T, I) with `batch_first`, (T, I) unbatched, or a `PackedSequence`
         - `hx`: (layers * directions, B, H), zeros if not given
-        - `lengths`: (B), the steps of each row of a padded batch
+        - `lengths`: (B), the number of steps of each row of a padded batch
         - `output`: (T, B, directions * H), in the layout of the input; `h_n` as `hx`
 
-    With `memory` the third part of the bias, b_h, is counted over that many steps: modReLU uses b_h / memory. The
-    state dict then has `memory_l{k}` too.
+    With `memory`, the third part of the bias, b_h, is spread over that many steps: modReLU uses b_h / memory. The
+    state dict then also has `memory_l{k}`.
     """
 
     def __init__(
@@ -224,19 +224,19 @@ class GORU(OrthogonalLayer):
 
     @property
     def memory(self) -> tuple[float, ...] | None:
-        """The steps that the state of each layer was started for; None with the authors' start."""
+        """The `memory` of each layer; None with the authors' initialization."""
         if self._starts_with is None:
             return None
         return tuple(float(self.get_buffer(f"memory_l{layer}")) for layer in range(self.num_layers))
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reinitialize all parameters."""
         if self._starts_with is None:
             super().reset_parameters()
             return
         for layer, steps in enumerate(self._starts_with):
             for reverse in range(self.num_directions):
-                self.unit.initialise_with_memory(self._parameters_of(layer, bool(reverse)), steps)
+                self.unit.initialize_with_memory(self._parameters_of(layer, bool(reverse)), steps)
 
     def _effective(self, parameters: Parameters, layer: int) -> Parameters:
         return _scaled(parameters, self._buffers.get(f"memory_l{layer}"), self.hidden_size)
@@ -276,13 +276,13 @@ class GORU(OrthogonalLayer):
     def from_gru(cls, gru: nn.GRU, *, mesh: str | None = None, capacity: int | None = None, **options: Any) -> GORU:
         """A GORU that starts from a trained nn.GRU: its gates are copied, U is the rotation nearest to its W_hn.
 
-        By default U is that rotation exactly, by `mesh="tunable", capacity=hidden_size`; another mesh is fitted to it.
-        `layer.conversion` has, per layer and direction, the residual of U and the biases that have no place.
+        By default U is exactly that rotation, with `mesh="tunable", capacity=hidden_size`; any other mesh is fitted to
+        it. `layer.conversion` has, per layer and direction, the residual of U and the biases that were dropped.
 
         Args:
-            gru: the layer to start from; sizes, device and dtype are taken from it.
+            gru: the layer to convert; it determines sizes, device and dtype.
             mesh, capacity: as in the constructor.
-            options: further keywords of the constructor.
+            options: other keyword arguments of the constructor.
 
         >>> layer = GORU.from_gru(nn.GRU(3, 8))
         >>> layer.conversion[0].residual < 1e-5
@@ -294,7 +294,7 @@ class GORU(OrthogonalLayer):
 
 
 class GORUCell(OrthogonalCell):
-    """One step of a GORU; takes the place of `torch.nn.GRUCell`.
+    """One step of a GORU, a drop-in for `torch.nn.GRUCell`.
 
     >>> cell = GORUCell(10, 20)
     >>> cell(torch.zeros(3, 10)).shape
@@ -302,13 +302,13 @@ class GORUCell(OrthogonalCell):
 
     Args:
         input_size, hidden_size, bias: as in :class:`goru.GORU`.
-        mesh, capacity, reset_gate, update_gate, memory, init, backend, device, dtype: as in :class:`goru.GORU`, by
-            keyword only; `memory` is one number.
+        mesh, capacity, reset_gate, update_gate, memory, init, backend, device, dtype: as in :class:`goru.GORU`,
+            keyword-only; `memory` is one number.
 
     Shape:
         - `input`: (B, I) or (I)
         - `hx`: (B, H) or (H), zeros if not given
-        - returns the next state, of the shape of `hx`
+        - returns the next state, with the shape of `hx`
     """
 
     def __init__(
@@ -337,11 +337,11 @@ class GORUCell(OrthogonalCell):
         self._stepper = Stepper(RECURRENCE.name, unit.options())
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reinitialize all parameters."""
         if self._starts_with is None:
             super().reset_parameters()
         else:
-            self.unit.initialise_with_memory(self._named(), self._starts_with)
+            self.unit.initialize_with_memory(self._named(), self._starts_with)
 
     def _effective(self, parameters: Parameters) -> Parameters:
         return _scaled(parameters, self._buffers.get("memory"), self.hidden_size)

@@ -1,9 +1,12 @@
-"""Layers and cells whose transition is a mesh: angles, the matrix U, its cache, and how orthogonal it is."""
+"""Layers and cells whose transition is a mesh: angles, the matrix U, its cache, and its orthogonality error.
+
+A unit with a mesh has `mesh` and a parameter `angles`, and its `run` takes one more argument: `matrix()` returns U,
+built once per pass or cached from an earlier one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,33 +16,12 @@ from ..kernels.mesh import MESH_MATRIX, build_matrix
 from ..rotations import Mesh, orthogonality_error
 from ..tracing import transformed, untraced
 from .recurrent import RecurrentCell, RecurrentLayer
-from .unit import Parameters, State
-
-
-class OrthogonalUnit(Protocol):
-    """A unit (recurrent.py) with a mesh. Its parameters include `angles`."""
-
-    @property
-    def mesh(self) -> Mesh: ...
-
-    def run(
-        self,
-        x: Tensor,
-        state: State,
-        parameters: Parameters,
-        lengths: Tensor | None,
-        reverse: bool,
-        backend: Choice,
-        matrix: Callable[[], Tensor],
-    ) -> tuple[Tensor, State]:
-        """As the run of any unit; `matrix()` gives U, built once for the pass or cached from an earlier one."""
-        ...
 
 
 class MatrixCache:
-    """U of the last inference call, valid for as long as the angles have the same values.
+    """U of the last inference call, valid while the angles have the same values.
 
-    Values are compared, not version counters: those miss a change through `.data`.
+    It compares values, not version counters, which miss a change through `.data`.
     """
 
     def __init__(self) -> None:
@@ -54,7 +36,7 @@ class MatrixCache:
             before, by, u = cached
             if by == backend.backend and before.dtype == angles.dtype and torch.equal(before, angles):
                 return u
-        # An inference tensor could not be saved for a backward pass that comes later, with frozen angles.
+        # An inference tensor could not be saved for a later backward pass with frozen angles.
         with torch.inference_mode(False), torch.no_grad():
             u = build_matrix(angles, mesh, backend)
             self.cached[key] = (angles.detach().clone(), backend.backend, u)
@@ -93,7 +75,7 @@ class OrthogonalLayer(RecurrentLayer):
                 for layer in range(self.num_layers)
                 for reverse in range(self.num_directions)
             ]
-            return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max would pass over a NaN
+            return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max ignores a NaN
 
 
 class OrthogonalCell(RecurrentCell):

@@ -1,4 +1,4 @@
-"""Groups of parameters for an optimiser with weight decay."""
+"""Groups of parameters for an optimizer with weight decay."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .recurrent import RecurrentCell, RecurrentLayer
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """All parameters of `module` in two groups: decayed, and the angles of its meshes, which are not.
+    """All parameters of `module` in two groups: with weight decay, and without it the angles of its meshes.
 
-    Decay would pull angles towards 0, that is U towards the identity, and has nothing to do with the size of a weight.
+    Decay would pull the angles toward 0, and so U toward the identity.
 
     Args:
         module: the model.
-        weight_decay: of all parameters but the angles.
+        weight_decay: weight decay of all parameters except the angles.
 
     >>> import goru
     >>> model = nn.Sequential(nn.Linear(3, 4), goru.GORU(4, 8))

@@ -1,7 +1,7 @@
-"""The contract of torch.nn.GRU and torch.nn.GRUCell, written once for every unit of this package.
+"""The interface of torch.nn.GRU and torch.nn.GRUCell, written once for every unit of this package.
 
-A *unit* (unit.py) has the parameters, their initialisation and the recurrence of one layer in one direction. The
-modules here have everything else: layers, directions, packing, padding, unbatched input, dropout, names, errors.
+A *unit* (unit.py) defines the parameters, their initialization and the recurrence of one layer in one direction. The
+modules here do everything else: layers, directions, packing, padding, unbatched input, dropout, names, errors.
 Nothing here needs a mesh; orthogonal.py adds it. Legend: T steps, B batch, I input, H hidden.
 """
 
@@ -25,7 +25,7 @@ from .unit import Parameters, State, Unit, as_state, check_floating, from_state,
 
 
 class RecurrentLayer(nn.Module):
-    """Stacked layers of one unit, in one or two directions, called as nn.GRU is."""
+    """Stacked layers of one unit, in one or two directions, with the interface of nn.GRU."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RecurrentLayer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.dropout = float(dropout)  # a TypeError where nn.GRU has one
+        self.dropout = float(dropout)  # a TypeError if nn.GRU has one
         if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= self.dropout <= 1:
             raise ValueError(
                 "dropout should be a number in range [0, 1] representing the probability of an element being "
@@ -91,20 +91,20 @@ class RecurrentLayer(nn.Module):
 
     def _parameters_of(self, layer: int, reverse: bool) -> Parameters:
         suffix = self._suffixes(layer)[reverse]
-        return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrised weights too
+        return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrized weights too
 
     def _effective(self, parameters: Parameters, layer: int) -> Parameters:
-        """The parameters of a layer as its recurrence takes them."""
+        """The parameters of a layer in the form that its recurrence expects."""
         return parameters
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reinitialize all parameters."""
         for layer in range(self.num_layers):
             for reverse in range(self.num_directions):
-                self.unit.initialise(self._parameters_of(layer, bool(reverse)))
+                self.unit.initialize(self._parameters_of(layer, bool(reverse)))
 
     def flatten_parameters(self) -> None:
-        """Does nothing: there is no flat copy of the weights to keep. Here because nn.GRU has it."""
+        """Does nothing; for compatibility with nn.GRU. There is no flat copy of the weights."""
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -125,8 +125,7 @@ class RecurrentLayer(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no cell")
 
     def cell(self, layer: int = 0, reverse: bool = False) -> Any:
-        """The cell that takes single steps of one layer and direction. It shares the layer's parameters: a change of
-        one is a change of the other."""
+        """The cell for single steps of one layer and direction. It shares the layer's parameters."""
         self._check_place(layer, reverse)
         cell = self._cell(self.input_size if layer == 0 else self.hidden_size * self.num_directions)
         for name, parameter in self._parameters_of(layer, reverse).items():
@@ -160,23 +159,19 @@ class RecurrentLayer(nn.Module):
         refuse_script(self)
 
     def implementation(self) -> tuple[str, str]:
-        """The backend that would run now, and what its code is made for: the last bits of results depend on both."""
+        """The backend that would run now and its instruction set or device: the last bits of results depend on both."""
         weight = next(self.parameters())
         chosen = self._backend(weight).backend
         return chosen, backends.BACKENDS[chosen].level(weight.device)
 
     def forward(
-        self,
-        input: Tensor | PackedSequence,
-        hx: Any = None,
-        *,
-        lengths: Tensor | Sequence[int] | None = None,
+        self, input: Tensor | PackedSequence, hx: Any = None, *, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Any, Any]:
-        """Run over a sequence: (T, B, I), with `batch_first` (B, T, I), unbatched (T, I), or a PackedSequence.
+        """Run over a sequence: (T, B, I), (B, T, I) with `batch_first`, (T, I) unbatched, or a PackedSequence.
 
-        `hx` is the initial state (layers * directions, B, H), zeros if not given. `lengths` (B) says how many steps
-        each row of a padded batch has: beyond them the output is zero, `h_n` is the state at each row's last step,
-        and the backward direction starts there. Returns `output` and `h_n` as nn.GRU does.
+        `hx` is the initial state (layers * directions, B, H), zeros if not given. `lengths` (B) is the number of steps
+        of each row of a padded batch: after them the output is zero, `h_n` is the state at each row's last step, and
+        the backward direction starts there. Returns `output` and `h_n` like nn.GRU.
         """
         if isinstance(input, PackedSequence):
             if lengths is not None:
@@ -208,7 +203,7 @@ class RecurrentLayer(nn.Module):
         self._check_state(state, batch, packed.data)
         if state is not None and packed.sorted_indices is not None:
             state = tuple(part.index_select(1, packed.sorted_indices) for part in state)
-        # Rows stay in sorted order here: the packed result has the very layout of the packed input.
+        # Rows stay in sorted order here: the packed result has the layout of the packed input.
         padded, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
         output, last = self._run(padded, state, lengths.to(padded.device))
         data = pack_padded_sequence(output, lengths).data
@@ -247,7 +242,7 @@ class RecurrentLayer(nn.Module):
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-        # A copy also of a single one: h_n may be detached in place.
+        # A copy even of a single state: users may detach h_n in place.
         return x.to(results), in_dtype(tuple(torch.stack(parts) for parts in zip(*last, strict=True)), results)
 
     def _run_unit(
@@ -265,7 +260,7 @@ class RecurrentLayer(nn.Module):
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
         if x.dtype != weight.dtype and not (x.is_floating_point() and autocast_enabled(x)):
-            # nn.GRU's words; a model of integers is no way out.
+            # nn.GRU's message; a model of integers is not an option.
             instead = f", or convert model: model.to({x.dtype})" if x.is_floating_point() else ""
             raise ValueError(
                 f"{self.unit.name}: RNN input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
@@ -312,10 +307,10 @@ class RecurrentLayer(nn.Module):
 
 
 class RecurrentCell(nn.Module):
-    """One step of a unit, called as nn.GRUCell is."""
+    """One step of a unit, with the interface of nn.GRUCell."""
 
-    optional: tuple[str, ...] = ("bias",)  # parameters that exist as None where the unit has none
-    _stepper: Stepper | None = None  # of a unit that has a short way for single steps
+    optional: tuple[str, ...] = ("bias",)  # parameters that are None if the unit does not have them
+    _stepper: Stepper | None = None  # for units with a fast path for single steps
 
     def __init__(
         self,
@@ -346,12 +341,12 @@ class RecurrentCell(nn.Module):
         return {name: getattr(self, name) for name in self._names}
 
     def _effective(self, parameters: Parameters) -> Parameters:
-        """The parameters as the recurrence takes them."""
+        """The parameters in the form that the recurrence expects."""
         return parameters
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
-        self.unit.initialise(self._named())
+        """Reinitialize all parameters."""
+        self.unit.initialize(self._named())
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -369,7 +364,7 @@ class RecurrentCell(nn.Module):
         refuse_script(self)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
-        """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or both without B."""
+        """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or all without B."""
         if (
             hx is not None
             and self._stepper is not None
@@ -428,7 +423,7 @@ class RecurrentCell(nn.Module):
 
 
 def refuse_script(module: nn.Module) -> NoReturn:
-    """torch.jit.script calls this by way of `__prepare_scriptable__`."""
+    """torch.jit.script calls this through `__prepare_scriptable__`."""
     raise RuntimeError(
         f"torch.jit.script cannot compile {type(module).__name__}: use torch.jit.trace, torch.compile or torch.export"
     )

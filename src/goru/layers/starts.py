@@ -1,4 +1,4 @@
-"""How the parameters of a GORU start: the authors' two public versions by name, or a number of steps to remember.
+"""Initializations of a GORU: the authors' two public versions by name, or a number of steps to remember.
 
 The mathematics is in docs/mathematics.md, "How long a state lasts".
 """
@@ -45,7 +45,7 @@ def _published(b_h: float) -> Start:
 STARTS: dict[str, Start] = {"published": _published(0.01), "june2017": _published(2.0)}
 
 USUAL_INPUTS = 10
-"""Bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller ones."""
+"""The bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller bounds."""
 
 FULL_WEIGHT_STEPS = 200
 """Resting units add up a steady input over the whole memory. Beyond this many steps their input weights shrink in
@@ -54,7 +54,7 @@ proportion, so that the sum does not grow."""
 
 @dataclass(frozen=True)
 class MemoryStart:
-    """How a GORU starts that should remember; the defaults were chosen by the study `starts` of the laboratory.
+    """An initialization with memory; the study `starts` of the laboratory chose the defaults.
 
     Weights are uniform; a pair has their bounds for rotating and for resting units.
     """
@@ -75,11 +75,11 @@ CHOSEN = MemoryStart()
 
 
 def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float, how: MemoryStart = CHOSEN) -> None:
-    """Start so that a state lasts for about `memory` steps.
+    """Initialize so that a state lasts for about `memory` steps.
 
-    The first units *rotate*: both gates let everything through, and U turns the state at random. They carry what came
-    in, each step moved on, as an EURNN does. The others *rest*: U is close to the identity there, so the state stays
-    where it is whatever the update gate does, and the gate sees the input from the start.
+    The first units *rotate*: both gates let everything through, and U turns the state at random. They carry
+    their input along, like an EURNN. The others *rest*: there U is close to the identity, so the state hardly changes
+    whatever the update gate does, and the gate sees the input from the beginning.
     """
     H = unit.mesh.size
     rotating = torch.arange(H, device="cpu") < math.ceil(how.open_share * H)

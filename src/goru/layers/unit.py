@@ -1,4 +1,4 @@
-"""What a layer has to know about its kind of unit (GORUUnit, EURNNUnit, GatedUnit), and what every unit shares.
+"""The interface of units (GORUUnit, EURNNUnit, GatedUnit), and the functions that all of them share.
 
 Legend: T steps, B batch, I input, H hidden.
 """
@@ -17,7 +17,7 @@ State = tuple[Tensor, ...]  # (h,), or (h, c) for a unit with two states
 
 
 class Unit(Protocol):
-    """One kind of recurrent unit, without parameters of its own: what a layer has to know about it."""
+    """One kind of recurrent unit: a description that holds no parameters."""
 
     @property
     def name(self) -> str: ...
@@ -31,7 +31,7 @@ class Unit(Protocol):
         """Names and shapes of the parameters of one layer in one direction."""
         ...
 
-    def initialise(self, parameters: Parameters) -> None: ...
+    def initialize(self, parameters: Parameters) -> None: ...
 
     def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
         """The dtype of each state, for parameters of this dtype. With one state `hx` and `h_n` are tensors, with more
@@ -45,12 +45,12 @@ class Unit(Protocol):
         ...
 
     def describe(self) -> str:
-        """What repr() prints of it beyond the arguments of nn.GRU."""
+        """What repr() prints in addition to the arguments of nn.GRU."""
         ...
 
 
 def check_sizes(input_size: Any, hidden_size: Any, bias: Any, least: int = 1) -> None:
-    """The checks that layers and cells share, as nn.GRU makes them; nn.GRUCell allows sizes of 0."""
+    """The checks of nn.GRU that layers and cells share; nn.GRUCell allows sizes of 0."""
     if not isinstance(bias, bool):
         raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
     for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
@@ -77,7 +77,7 @@ def describe_checkpoint(checkpoint: int | None) -> str:
 
 
 def as_state(hx: Any, unit: Unit) -> State | None:
-    """A state as users give it, a tensor or a tuple of several, as a tuple."""
+    """A tuple, from a state as users pass it: a tensor, or a tuple of several."""
     if hx is None:
         return None
     count = len(unit.state_dtypes(torch.float32))
@@ -89,16 +89,16 @@ def as_state(hx: Any, unit: Unit) -> State | None:
 
 
 def from_state(state: State) -> Any:
-    """A state as users get it."""
+    """The inverse of `as_state`."""
     return state[0] if len(state) == 1 else state
 
 
 def result_dtype(x: Tensor, state: State | None) -> torch.dtype:
-    """The dtype of the results: that of the state, else of the input. They differ from the weights under autocast
-    alone, where the recurrence runs in the dtype of the weights and nn.GRU returns these dtypes on a CPU."""
+    """The dtype of the results: that of the state, else of the input. It differs from that of the weights
+    only under autocast, where the recurrence runs in the dtype of the weights and nn.GRU returns this one on a CPU."""
     return x.dtype if state is None or state[0].is_complex() else state[0].dtype
 
 
 def in_dtype(state: State, dtype: torch.dtype) -> State:
-    """A state in another dtype; a complex one, of which there are no halves, as it is."""
+    """A state in another dtype; a complex state is unchanged, since there are no complex half types."""
     return tuple(part if part.is_complex() else part.to(dtype) for part in state)

@@ -80,7 +80,7 @@ def test_learns_on_generated_graphs(generated: ShortestPathProblem) -> None:
 @needs("shortest_path")
 class TestReal:
     def test_reference_levels(self) -> None:
-        """As computed independently on the ten folds: 11.5 and 70.2 %, with a neighbour 53.7 and 83.5 %."""
+        """As computed independently on the ten folds: 11.5 and 70.2 %, with a neighbor 53.7 and 83.5 %."""
         abouts = [ShortestPath(fold=fold).problem(0, 50).about() for fold in range(1, 11)]
         assert all(about["examples"] == {"train": 950, "valid": 50, "test": 1000} for about in abouts)
         means = {name: fmean(about[name] for about in abouts) for name in abouts[0] if "accuracy" in name}

@@ -1,4 +1,4 @@
-"""Next frames of speech: the transform, normalisation, masked loss, figure, learning."""
+"""Next frames of speech: the transform, normalization, masked loss, figure, learning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.lab.tasks.learning import fit, network_of, scores
 
 
 def test_the_transform_by_hand() -> None:
-    """A cosine at the centre of bin 16 with amplitude 0.5: the Hann window gives N/4 there, half of it beside."""
+    """A cosine at the center of bin 16 with amplitude 0.5: the Hann window gives N/4 there, half of it beside."""
     t = np.arange(1000)
     frames = log_magnitude(16384 * np.cos(2 * np.pi * 16 * t / 256))
     assert frames.shape == ((1000 - 256) // 128 + 1, BINS)
@@ -45,7 +45,7 @@ def noise() -> SpeechProblem:
     return SpeechProblem({"train": split(9, 4, 6, 12), "valid": split(5, 8), "test": split(7, 3)}, 0, 2)
 
 
-def test_normalisation_and_shapes(noise: SpeechProblem) -> None:
+def test_normalization_and_shapes(noise: SpeechProblem) -> None:
     train = noise.frames("train")
     assert train.lengths.tolist() == [9, 4, 6, 12]
     assert train.values.mean(0).abs().max() < 1e-5

@@ -57,12 +57,7 @@ def forward(inputs: EurnnInputs, options: EurnnOptions, save: bool) -> tuple[Ten
 
 
 def backward(
-    inputs: EurnnInputs,
-    options: EurnnOptions,
-    output: Tensor,
-    saves: Tensor,
-    grads: tuple[Tensor, ...],
-    needs_x: bool,
+    inputs: EurnnInputs, options: EurnnOptions, output: Tensor, saves: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
     x, h0, weight_ih, bias, u, angles, lengths = inputs
     grad_output, grad_h_n = grads
@@ -124,7 +119,7 @@ def _activation_factors(
 
     The first term is what a real modReLU has; the second says that turning a also turns the constant part b of the
     length, by b/|a|. For a real layer `a` may be the output: it has the sign of a, and is 0 where nothing passes.
-    `active` is None where everything passes.
+    `active` is None if everything passes.
     """
     if bias is None:
         return valid, a, None

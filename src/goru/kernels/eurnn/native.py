@@ -126,12 +126,7 @@ def forward(inputs: EurnnInputs, options: EurnnOptions, save: bool) -> tuple[Ten
 
 
 def backward(
-    inputs: EurnnInputs,
-    options: EurnnOptions,
-    output: Tensor,
-    saves: Tensor,
-    grads: tuple[Tensor, ...],
-    needs_x: bool,
+    inputs: EurnnInputs, options: EurnnOptions, output: Tensor, saves: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
     mesh = options.mesh
     if inputs.u is not None:

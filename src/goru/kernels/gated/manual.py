@@ -47,12 +47,7 @@ def gru_forward(inputs: GruInputs, options: GatedOptions, save: bool) -> tuple[T
 
 
 def gru_backward(
-    inputs: GruInputs,
-    options: GatedOptions,
-    output: Tensor,
-    saved: Tensor,
-    grads: tuple[Tensor, ...],
-    needs_x: bool,
+    inputs: GruInputs, options: GatedOptions, output: Tensor, saved: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
     frame = _Frame(inputs, options)
     H, valid = frame.H, frame.valid
@@ -109,12 +104,7 @@ def lstm_forward(inputs: LstmInputs, options: GatedOptions, save: bool) -> tuple
 
 
 def lstm_backward(
-    inputs: LstmInputs,
-    options: GatedOptions,
-    output: Tensor,
-    saved: Tensor,
-    grads: tuple[Tensor, ...],
-    needs_x: bool,
+    inputs: LstmInputs, options: GatedOptions, output: Tensor, saved: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
     frame = _Frame(inputs, options)
     H, valid = frame.H, frame.valid

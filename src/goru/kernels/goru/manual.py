@@ -95,12 +95,7 @@ def forward(inputs: GoruInputs, options: GoruOptions, save: bool) -> tuple[Tenso
 
 
 def backward(
-    inputs: GoruInputs,
-    options: GoruOptions,
-    output: Tensor,
-    saves: Tensor,
-    grads: tuple[Tensor, ...],
-    needs_x: bool,
+    inputs: GoruInputs, options: GoruOptions, output: Tensor, saves: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
     x, h0, weight_ih, weight_hh, bias, _, angles, lengths = inputs
     grad_output, grad_h_n = grads

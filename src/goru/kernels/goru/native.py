@@ -162,12 +162,7 @@ def forward(inputs: GoruInputs, options: GoruOptions, save: bool) -> tuple[Tenso
 
 
 def backward(
-    inputs: GoruInputs,
-    options: GoruOptions,
-    output: Tensor,
-    saves: Tensor,
-    grads: tuple[Tensor, ...],
-    needs_x: bool,
+    inputs: GoruInputs, options: GoruOptions, output: Tensor, saves: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
     g = GoruCall(inputs, options)
     grad_output, grad_h_n = grads

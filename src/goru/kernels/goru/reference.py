@@ -19,7 +19,7 @@ from ..lengths import valid_steps
 
 
 class GoruInputs(NamedTuple):
-    """Rows of a gate that is off are missing, and weight_hh is None when both are off. Either u or angles is None."""
+    """Rows of a gate that is off are missing, and weight_hh is None if both are off. Either u or angles is None."""
 
     x: Tensor  # (T, B, I)
     h0: Tensor  # (B, H)

@@ -15,7 +15,7 @@ from ..native.library import scratch
 from ..native.structures import structure
 
 LAYERS_AT_ONCE = 32  # of a tunable mesh
-SLICES = 8  # of the columns of U: the gradient's order of summation, whatever the number of threads
+SLICES = 8  # of the columns of U: the gradient's order of summation, for any number of threads
 
 MeshArguments = structure("MeshArguments", (c_int64, "size rotations"), (c_void_p, "p q reach coefficients phases"))
 MeshMatrixArguments = structure(

@@ -2,7 +2,7 @@
 in float32 (half.py).
 
 The library does everything that costs time, products included: with weights packed once per call its products are
-faster at these sizes than a BLAS called step by step, give the same bits whatever the number of threads, and work in a
+faster at these sizes than a BLAS called step by step, give the same bits for any number of threads, and work in a
 forked process. The native.py of each cell checks arguments, provides memory and cuts the sequence into chunks of steps:
 a chunk's gradients stay in the cache until the weight gradients have been summed from them, and Python can notice
 Ctrl-C between two chunks.

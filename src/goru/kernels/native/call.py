@@ -1,4 +1,4 @@
-"""What the calls of all native recurrences share: checked arguments, ragged batches, threads and chunks."""
+"""Code shared by the calls of all native recurrences: checked arguments, ragged batches, threads and chunks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from . import library
 from .structures import Shape
 
-CALL_FLOPS = 1e9  # most work in one call of the library, between two looks for Ctrl-C: a tenth of a second at most
+CALL_FLOPS = 1e9  # most work in one library call, between two checks for Ctrl-C: a tenth of a second at most
 CHUNK_BYTES = 4 << 20  # what a chunk of a backward pass has in the cache
 UNPACKED_ROWS = 8  # up to this many rows (t, b) a forward pass reads the weights as they are
 THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
 
 
 class Call:
-    """The checked input of one recurrence over a sequence, the structure that describes it, and its way over the steps.
+    """The checked input of a recurrence over a sequence, the structure that describes it, and its loop over the steps.
 
     A subclass checks the weights, and sets `block_rows`, the rows of the batch that go together, and `step_flops`, the
     floating-point operations of a step.
@@ -110,7 +110,7 @@ def dtype_code(dtype: torch.dtype) -> int:
 
 
 def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The tensor, dense; an error in words if it is not what the kernels would read."""
+    """The tensor, contiguous; raises an error if the kernels cannot read it."""
     if (
         tensor.dtype == dtype
         and tensor.shape == shape
@@ -160,7 +160,7 @@ def rows(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) 
 
 
 class Ragged:
-    """Rows by falling length, and for each time how many of them have it; empty when there are no lengths."""
+    """Rows in order of decreasing length, and for each step how many rows have it; empty without lengths."""
 
     def __init__(self, lengths: Tensor | None, steps: int, batch: int) -> None:
         self.order = self.active = None

@@ -33,7 +33,7 @@ def declare(result: Any = None, /, **functions: list[Any]) -> None:
 
 
 def source_hash() -> str | None:
-    """The state of the C++ sources, as hatch_build.py computes it; None where they are not shipped."""
+    """The state of the C++ sources, as hatch_build.py computes it; None if they are not shipped."""
     if not SOURCES.is_dir():
         return None
     digest = hashlib.sha256()
@@ -100,9 +100,9 @@ os.register_at_fork(after_in_child=_remember_fork)
 
 
 def get() -> Any:
-    """The library; RuntimeError where there is none.
+    """The library; RuntimeError if there is none.
 
-    In a forked child torch's own thread pool does not exist, and its larger operations would wait for it for ever:
+    In a forked child torch's own thread pool does not exist, and its larger operations would wait for it forever:
     there torch is put on one thread, as its DataLoader does with its workers.
     """
     if _forked and torch.get_num_threads() > 1:

@@ -36,7 +36,7 @@ _PLAIN = (Tensor, nn.Parameter)
 def runner(
     parameters: dict[str, Tensor], buffers: dict[str, Tensor], hidden: int, states: int, function: Any, stream: Any
 ) -> Callable[..., Any]:
-    """run(cell, x, hx) takes one step and returns the new state; None where the ordinary call has to take it or raise
+    """run(cell, x, hx) takes one step and returns the new state; None if the ordinary call has to take it or raise
     the error; STALE where the cell's tensors are no longer those that `stream` was made for."""
     weight = parameters["weight_ih"]
     inputs, dtype, address = weight.shape[1], weight.dtype, addressof(stream)
@@ -96,7 +96,7 @@ def _hold(places: tuple[Any, ...], now: dict[str, Any], dtype: torch.dtype) -> b
 
 
 def plain_parameters(cell: Any) -> dict[str, Tensor] | None:
-    """The cell's parameters by name; None where they cannot be read in place, or are computed by a parametrization."""
+    """The cell's parameters by name; None if they cannot be read in place, or are computed by a parametrization."""
     own = {}
     for name in cell._names:
         parameter = cell._parameters.get(name)
@@ -116,7 +116,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def _address(tensor: Any, dtype: torch.dtype) -> int:
-    """Where the values of a plain tensor are; 0 where it is not plain."""
+    """Where the values of a plain tensor are; 0 if it is not plain."""
     if (
         type(tensor) in _PLAIN
         and tensor.dtype is dtype

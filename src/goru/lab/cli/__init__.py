@@ -1,6 +1,6 @@
-"""The command `goru`: every verb is a module here, with its options (`Options`) and what it does (`main`).
+"""The command `goru`: every verb is a module here, with its options (`Options`) and its function (`main`).
 
-Verbs import what they need when they run: `goru --help`, `ls`, `show`, `status` and mistakes take no torch.
+Verbs import what they need when they run: `goru --help`, `ls`, `show`, `status` and usage errors do not import torch.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ VERBS = ("ls", "show", "run", "reproduce", "status", "report", "record", "data",
 
 
 def main(argv: list[str]) -> int:
-    """Carry out a command line; returns the exit code."""
-    # A pipe or a file has no width to fit: no column is cut. Brackets are shown as they are: names may contain them.
+    """Run a command line; returns the exit code."""
+    # A pipe or a file has no width to fit: no column is cut. No markup: names may contain brackets.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 10_000
-    console = Console(width=width, markup=False)
+    console = Console(width=width, markup=False, highlight=False)
     if not argv or argv[0] in ("-h", "--help", "help"):
-        console.print(_overview(), highlight=False)
+        console.print(_overview())
         return 0
     try:
-        if argv[0] == "doctor":  # of the library; here for `python -m goru.lab`
+        if argv[0] == "doctor":  # part of the library; here for `python -m goru.lab`
             from goru import doctor
 
             return doctor.main(argv[1:])
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
         return ended.code if isinstance(ended.code, int) else 2
     except BrokenPipeError:
         raise
-    except OSError as error:  # a path that cannot be, a folder that may not be read
+    except OSError as error:  # an impossible path, a folder without read permission
         print(f"goru: {printable(str(error.filename or ''))[:200]}: {error.strerror or error}.", file=sys.stderr)
         return LabError.exit_code
     except KeyboardInterrupt:
@@ -60,7 +60,7 @@ def _overview() -> Table:
     table.add_row()
     for name in VERBS:
         table.add_row(f"goru {name}", (verb(name).Options.__doc__ or "").splitlines()[0])
-    table.add_row("goru doctor", "Which kernels work on this machine, and why others do not.")
+    table.add_row("goru doctor", "Check which kernels work on this machine, and why others do not.")
     table.add_row()
     table.add_row("goru COMMAND --help", "all options of a command")
     return table

@@ -15,16 +15,16 @@ from goru.lab.errors import LabError, UsageError
 
 @dataclass(frozen=True)
 class Options:
-    """Time of a training step at the paper's sizes, and the share of it outside the model."""
+    """Measure a training step at the paper's sizes, and the share of it outside the model."""
 
     experiments: Names = ()
-    """Which experiments (none: all)."""
+    """Experiments to run (none: all)."""
     models: tuple[str, ...] = ()
     """Only these models."""
     steps: int = 10
-    """Steps to time."""
+    """Number of steps to time."""
     threads: int = 1
-    """Threads of the run."""
+    """Number of threads."""
     out: Path = Path("bench.json")
     """Where to write the numbers as JSON."""
 
@@ -34,14 +34,14 @@ def main(argv: list[str], console: Console) -> int:
     if options.steps < 1 or options.threads < 1:
         raise UsageError("--steps and --threads should be at least 1.")
     if not options.out.resolve().parent.is_dir():
-        raise UsageError(f"--out {options.out}: there is no such folder.")
+        raise UsageError(f"--out {options.out}: its folder does not exist.")
     experiments = [paper.experiment(name) for name in options.experiments or paper.EXPERIMENTS]
     from goru.lab.cli import data
     from goru.lab.engines.display import number
     from goru.lab.training import bench
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("experiment", "model", "ms a step", "data", "model", "steps/s"):
+    for heading in ("experiment", "model", "ms/step", "data", "model", "steps/s"):
         table.add_column(heading, justify="left" if heading in ("experiment",) else "right")
     rows = []
     for one in experiments:
@@ -49,7 +49,7 @@ def main(argv: list[str], console: Console) -> int:
         if reason is not None:
             if options.experiments:
                 raise LabError(reason)
-            console.print(f"left out: {one.name}: {reason}", highlight=False, soft_wrap=True)
+            console.print(f"skipped: {one.name}: {reason}", soft_wrap=True)
             continue
         for model in options.models or one.models:
             timing = bench.time_step(one.config(model), options.steps, options.threads)
@@ -64,5 +64,5 @@ def main(argv: list[str], console: Console) -> int:
             )
     console.print(table)
     bench.write(options.out, rows)
-    console.print(f"The numbers: {options.out}", highlight=False)
+    console.print(f"Numbers: {options.out}")
     return 0

@@ -1,4 +1,4 @@
-"""`goru data`: which data sets there are and where, fetching and verifying them."""
+"""`goru data`: list, fetch and verify data sets."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Sets = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N
 
 @dataclass(frozen=True)
 class Options:
-    """Data sets: what there is and where, fetching, verifying (ls, fetch NAME, verify, path)."""
+    """List, fetch and verify data sets (ls, fetch NAME, verify, path)."""
 
     action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ls|fetch|verify|path")]
-    """List them, download some, check those that are found, or print the folders that are searched."""
+    """List data sets, download some, verify those that are found, or print the folders to search."""
     names: Sets = ()
-    """Which data sets (none: all; `fetch` needs names)."""
+    """Names of data sets (none: all; `fetch` needs names)."""
     data_dir: Path | None = None
-    """A folder to search first, and to fetch into."""
+    """Folder to search first, and to fetch into."""
 
 
 def main(argv: list[str], console: Console) -> int:
@@ -53,7 +53,7 @@ def _list(chosen: list[DataSet], console: Console) -> int:
     for one in chosen or DATASETS.values():
         folder = store.find(one)
         table.add_row(one.name, one.experiment, one.size, one.license, str(folder or store.remedy(one)))
-    console.print(table, highlight=False)
+    console.print(table)
     return 0
 
 
@@ -62,12 +62,12 @@ def _fetch(chosen: list[DataSet], console: Console) -> int:
     from goru.lab.training.signals import interrupted_by
 
     if not chosen:
-        raise UsageError(f"which data set? There are: {', '.join(DATASETS)}.")
+        raise UsageError(f"name a data set: {', '.join(DATASETS)}.")
     failed = []
     for one in chosen:
         try:
             with interrupted_by(signal.SIGTERM):
-                download.fetch(one, lambda text: console.print(text, highlight=False, soft_wrap=True))
+                download.fetch(one, lambda text: console.print(text, soft_wrap=True))
         except LabError as error:
             failed.append(str(error))
     if failed:
@@ -84,7 +84,7 @@ def _verify(chosen: list[DataSet], console: Console) -> int:
         found |= verdict.state != "missing"
         where = verdict.folder or verdict.message
         remark = f" ({verdict.message})" if verdict.state == "good" and verdict.message else ""
-        console.print(f"{verdict.state:8} {one.name}: {where}{remark}", highlight=False, soft_wrap=True)
+        console.print(f"{verdict.state:8} {one.name}: {where}{remark}", soft_wrap=True)
         if verdict.state == "damaged":
             bad.append(verdict.message)
         elif verdict.state == "missing" and chosen:
@@ -97,16 +97,16 @@ def _verify(chosen: list[DataSet], console: Console) -> int:
 
 
 def _path(chosen: list[DataSet], console: Console) -> int:
-    """The folders that are searched, or those of the named sets."""
+    """The folders to search, or those of the named sets."""
     from goru.lab.data import store
 
     for folder in [store.require(one) for one in chosen] or store.roots():
-        console.print(str(folder), highlight=False, soft_wrap=True)
+        console.print(str(folder), soft_wrap=True)
     return 0
 
 
 def search_first(folder: Path | None) -> None:
-    """Carry out `--data-dir`, an option of several commands."""
+    """Apply `--data-dir`, an option of several commands."""
     if folder is not None:
         from goru.lab.data import store
 
@@ -114,28 +114,15 @@ def search_first(folder: Path | None) -> None:
 
 
 def missing(configs: list[RunConfig]) -> dict[str, str]:
-    """For each experiment whose data are missing or damaged, a sentence that says so and how to fix it."""
-    from goru.lab.data import dataset
+    """For each experiment whose data are missing or damaged, a sentence that says how to fix it."""
+    from goru.lab.data import dataset, store
 
     reasons: dict[str, str] = {}
-    checked: dict[str, str | None] = {}
-    for config in configs:
-        name = config.task.data_set
-        if name is None:
-            continue
-        if name not in checked:
-            checked[name] = _trouble(dataset(name))
-        reason = checked[name]
-        if reason is not None:
-            reasons.setdefault(config.experiment, reason)
+    for name in {config.task.data_set: None for config in configs if config.task.data_set}:
+        try:
+            store.check_quickly(dataset(name))
+        except LabError as error:
+            for config in configs:
+                if config.task.data_set == name:
+                    reasons.setdefault(config.experiment, str(error))
     return reasons
-
-
-def _trouble(one: DataSet) -> str | None:
-    from goru.lab.data import store
-
-    try:
-        store.check_quickly(one)
-    except LabError as error:
-        return str(error)
-    return None

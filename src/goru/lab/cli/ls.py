@@ -13,7 +13,7 @@ from goru.lab.cli.parse import parse
 
 @dataclass(frozen=True)
 class Options:
-    """The experiments and models, and what each costs."""
+    """List the experiments and models, and what each costs."""
 
 
 def main(argv: list[str], console: Console) -> int:
@@ -33,5 +33,5 @@ def main(argv: list[str], console: Console) -> int:
             f"{one.seconds / 3600:.1f} core hours" if one.seconds else "",
         )
     console.print(table)
-    console.print("\nThe small version of each takes minutes: goru reproduce --quick", highlight=False)
+    console.print("\nThe small version of each takes minutes: goru reproduce --quick")
     return 0

@@ -15,7 +15,7 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
 
 
 def parse(kind: type[T], verb: str, argv: list[str], default: T | None = None) -> T:
-    """The options of a command, an instance of `kind`; a mistake ends the process with a message."""
+    """The options of a command, an instance of `kind`; a usage error ends the process with a message."""
     return tyro.cli(
         kind,
         prog=f"goru {verb}",
@@ -26,11 +26,11 @@ def parse(kind: type[T], verb: str, argv: list[str], default: T | None = None) -
 
 
 def default_runs() -> Path:
-    """The folder of the runs: `GORU_RUNS`, else `runs` in the current folder."""
+    """The folder of the runs: `GORU_RUNS`, or `runs` in the current folder."""
     return Path(os.environ.get("GORU_RUNS", "runs"))
 
 
 def allow_other_kernels(allowed: bool) -> None:
-    """Carry out `--other-kernels`, for this process and those that it starts."""
+    """Apply `--other-kernels` to this process and its children."""
     if allowed:
         os.environ["GORU_OTHER_KERNELS"] = "1"

@@ -14,12 +14,12 @@ from goru.lab.errors import printable
 
 @dataclass(frozen=True)
 class Options:
-    """Figures, tables, judged claims and one page, from run directories alone."""
+    """Write figures, tables, verdicts and a page from run directories."""
 
     runs: Path = Path("runs")
     """Folder of the run directories."""
     out: Path | None = None
-    """Where to write (none: `report` inside the folder of the runs)."""
+    """Output folder (None: `report` inside the folder of the runs)."""
 
 
 def main(argv: list[str], console: Console) -> int:
@@ -29,7 +29,7 @@ def main(argv: list[str], console: Console) -> int:
 
 
 def write_report(runs: Path, out: Path, console: Console, variants: set[str] | None) -> None:
-    """Write the report, and print the tables and verdicts of some variants (None: of all)."""
+    """Write the report, and print the tables and verdicts of some variants (None: all)."""
     from goru.lab import report as reporting
 
     written = reporting.write(runs, out)
@@ -52,9 +52,9 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
         console.print(judged)
         console.print()
     for sentence in written.learned:
-        console.print(sentence, highlight=False, soft_wrap=True)
+        console.print(sentence, soft_wrap=True)
     for notice in written.notices:
-        console.print(notice, highlight=False, soft_wrap=True)
+        console.print(notice, soft_wrap=True)
     for problem in written.problems:
-        console.print(f"left out: {printable(problem)}", highlight=False, soft_wrap=True)
-    console.print(f"The page with the figures: {written.page.resolve()}", highlight=False, soft_wrap=True)
+        console.print(f"skipped: {printable(problem)}", soft_wrap=True)
+    console.print(f"Page with the figures: {written.page.resolve()}", soft_wrap=True)

@@ -27,54 +27,54 @@ from goru.lab.training.run_directory import CHECKPOINT_SECONDS
 class Options:
     """Run experiments of the paper with all their models, then write the report.
 
-    The same command again skips what is finished and resumes what is not.
+    Run the same command again to continue: it skips finished runs and resumes the others.
     """
 
     experiments: Names = ()
-    """Which experiments (none: all of the paper)."""
+    """Experiments to run (none: all of the paper)."""
     quick: bool = False
-    """The small version: shorter sequences, fewer steps."""
+    """Run the small version: shorter sequences, fewer steps."""
     models: tuple[str, ...] = ()
-    """Only these models."""
+    """Run only these models."""
     variants: tuple[str, ...] = ()
-    """Only these settings (`goru show EXPERIMENT` lists them)."""
+    """Run only these settings (`goru show EXPERIMENT` lists them)."""
     tasks: str = ""
-    """Only these tasks, such as 1,5,17, of an experiment in tasks."""
+    """Run only these tasks, such as 1,5,17, of an experiment with tasks."""
     data: Literal["files", "generated"] = "files"
-    """Data sets from files, or generated data in their place (`--quick` always generates)."""
+    """Data from files, or generated data instead (`--quick` always uses generated data)."""
     data_dir: Path | None = None
-    """A folder to search for data sets before all others."""
+    """Folder to search first for data sets."""
     seeds: int = 1
-    """Seeds 0 ... N-1."""
+    """Number of seeds: 0 ... N-1."""
     threads: int = 1
-    """Threads of each run; the results depend on it in the last bits."""
+    """Threads per run; the last bits of the results depend on it."""
     device: str = "cpu"
-    """Device of each run's tensors, such as cuda."""
+    """Device of the runs, such as cuda."""
     engine: Literal["local", "ray"] = "local"
     """A pool of processes on this machine, or Ray (`goru[ray]`)."""
     address: str = ""
-    """HOST:PORT of a Ray cluster that sees the folder of the runs (none: a Ray of its own on this machine)."""
+    """HOST:PORT of a Ray cluster that shares the folder of the runs (empty: a private Ray on this machine)."""
     jobs: int = 0
-    """Runs at a time on this machine (0: one for each core)."""
+    """Number of runs at a time on this machine (0: one per core)."""
     cpus_per_run: float = 0.0
-    """Processors that Ray reserves for a run (0: as many as it has threads)."""
+    """Processors that Ray reserves per run (0: as many as the run has threads)."""
     gpus_per_run: float = 0.0
-    """GPUs that Ray reserves for a run."""
+    """GPUs that Ray reserves per run."""
     retries: int = RETRIES
-    """How often a run whose process or machine died is started again, from its last checkpoint."""
+    """How often to restart a run whose process or machine died, from its last checkpoint."""
     other_kernels: bool = False
-    """Continue runs that another backend or instruction set began; their environment.json says so."""
+    """Continue runs that started with another backend or instruction set; their environment.json says so."""
     runs: Path = Path("runs")
     """Folder of the run directories."""
     out: Path | None = None
-    """Folder of the report (none: `report` inside the folder of the runs)."""
+    """Folder of the report (None: `report` inside the folder of the runs)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Seconds between checkpoints; the results do not depend on it."""
 
 
 def main(argv: list[str], console: Console) -> int:
     options = parse(Options, "reproduce", argv, Options(runs=default_runs()))
-    carry_out = _engine(options)
+    execute = _engine(options)
     from goru.lab.cli import data
     from goru.lab.cli.report import write_report
     from goru.lab.engines.display import Display
@@ -85,11 +85,11 @@ def main(argv: list[str], console: Console) -> int:
     data.search_first(options.data_dir)
     configs, left_out = chosen_runs(options)
     for reason in left_out:
-        console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
+        console.print(f"skipped: {reason}", soft_wrap=True)
     jobs = plan(configs, options.runs)
     with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
         with Display(jobs, console) as display:
-            carry_out(
+            execute(
                 jobs,
                 options.runs,
                 retries=options.retries,
@@ -107,14 +107,14 @@ def main(argv: list[str], console: Console) -> int:
         write_report(options.runs, out, console, shown)
     finally:
         for reason in left_out:
-            console.print(f"left out: {reason}", highlight=False, soft_wrap=True)
+            console.print(f"skipped: {reason}", soft_wrap=True)
         for job in failed:
             print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
     return 1 if failed else 0
 
 
 def _engine(options: Options) -> Callable[..., None]:
-    """The function that carries out the runs."""
+    """The function that executes the runs."""
     processes = options.jobs or os.cpu_count() or 1
     if options.retries < 0 or options.jobs < 0 or min(options.cpus_per_run, options.gpus_per_run) < 0:
         raise UsageError("--jobs, --retries, --cpus-per-run and --gpus-per-run should be at least 0.")
@@ -135,9 +135,9 @@ def _engine(options: Options) -> Callable[..., None]:
 
 
 def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
-    """The chosen runs whose data are there, and why others are left out.
+    """The chosen runs whose data are available, and why others are skipped.
 
-    For an experiment that was named on the command line, missing data are an error.
+    For an experiment named on the command line, missing data are an error.
     """
     variants, names = options.variants, options.experiments
     if options.tasks:

@@ -19,7 +19,7 @@ from goru.lab import paper
 from goru.lab.cli.parse import allow_other_kernels, default_runs, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
-from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_free, check_siblings
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
 from goru.lab.untrusted import read_bytes
 
 if TYPE_CHECKING:
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Train one model on one experiment, from its last checkpoint where there is one.
+    """Train one model on one experiment, or resume from its last checkpoint.
 
-    Any field of the configuration is an option; changed settings get a variant (folder) of their own.
+    Every field of the configuration is an option; changed settings get their own variant (folder).
     `--variant` starts from one of the listed settings (`goru show EXPERIMENT`), or names yours; `--quick` starts from
-    the small version; `--config FILE` in place of EXPERIMENT takes a run's config.json.
+    the small version; `--config FILE` instead of EXPERIMENT reads a run's config.json.
     """
 
     config: RunConfig
     runs: Path
     """Folder of the run directories."""
     from_run: Path | None = None
-    """Begin with the steps of this run, the same one with fewer steps or epochs (learning rate constant)."""
+    """Continue this run, which has the same settings but fewer steps or epochs (constant learning rate)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Seconds between checkpoints; the results do not depend on it."""
     data_dir: Path | None = None
-    """A folder to search for data sets before all others."""
+    """Folder to search first for data sets."""
     other_kernels: bool = False
-    """Continue a run that another backend or instruction set began; environment.json says so."""
+    """Continue a run that started with another backend or instruction set; environment.json says so."""
     processes: int = 1
-    """Processes on this machine that share the batches; for several machines use torchrun."""
+    """Number of processes on this machine that share the batches; for several machines use torchrun."""
 
 
 def main(argv: list[str], console: Console) -> int:
@@ -55,11 +55,9 @@ def main(argv: list[str], console: Console) -> int:
     directory = config.directory(options.runs)
     allow_other_kernels(options.other_kernels)
     if options.processes != 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
-        return _launch(options.processes, config, argv)
-    console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes (torchrun), the first one prints
-    check_free(config, options.runs)
-    if (directory / "result.json").exists():
-        console.print(f"{directory} is finished already.", highlight=False)
+        return _launch(options, config, argv)
+    console.quiet = os.environ.get("RANK", "0") != "0"  # with several processes (torchrun), only the first one prints
+    finished = (directory / "result.json").exists()
     from goru.lab.engines.display import Display
     from goru.lab.engines.local import Job
     from goru.lab.training.distributed import joined
@@ -74,8 +72,8 @@ def main(argv: list[str], console: Console) -> int:
         display = Display([job] if group is None or group.first else [], console)
 
         def started(step: int) -> None:
-            """Nothing is printed before: what is refused prints its reason alone."""
-            console.print(_cost(config, step), highlight=False, soft_wrap=True)
+            """Nothing is printed before this: a refused run prints only the reason."""
+            console.print(_cost(config, step), soft_wrap=True)
             shown.enter_context(display)
 
         def refresh_and_stop() -> bool:
@@ -93,13 +91,15 @@ def main(argv: list[str], console: Console) -> int:
         except LabError as error:
             job.state = "busy" if isinstance(error, RunBusyError) else "failed"
             raise
+    if finished:
+        console.print(f"{directory} is already finished.")
     scores = ", ".join(f"{name} {value:.4f}" for name, value in result["final"].items())
-    console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}", highlight=False)
+    console.print(f"{scores} (baseline {result['baseline']:.4f}); {directory}")
     return 0
 
 
 def _cost(config: RunConfig, step: int) -> str:
-    """What is still to be done, in steps and, where steps of this size were measured, in time."""
+    """The remaining work, in steps and, if steps of this size were measured, in time."""
     one = paper.experiment(config.experiment)
     steps = one.steps_of(config)
     text = f"{config.epochs} epochs" if not config.steps else f"{steps} steps"
@@ -114,35 +114,35 @@ def _cost(config: RunConfig, step: int) -> str:
     return f"{text}, about {max(1, round(minutes))} minutes on one core{small}."
 
 
-def _launch(processes: int, config: RunConfig, argv: list[str]) -> int:
-    if not 1 <= processes <= config.batch:
-        raise UsageError(f"--processes should be between 1 and {config.batch}, the rows of a batch; got {processes}.")
+def _launch(options: Options, config: RunConfig, argv: list[str]) -> int:
+    if not 1 <= options.processes <= config.batch:
+        rows = f"{config.batch}, the rows of a batch"
+        raise UsageError(f"--processes should be between 1 and {rows}; got {options.processes}.")
+    from goru.lab.training import loop, state
     from goru.lab.training.launch import launch
 
-    return launch(processes, ["run", *argv])
+    loop.prepare(config, options.runs, state.Training, options.from_run)  # a refused run starts no processes
+    return launch(options.processes, ["run", *argv])
 
 
 def _train(
-    options: Options,
-    config: RunConfig,
-    group: Group | None,
-    stop: Callable[[], bool],
-    started: Callable[[int], None],
+    options: Options, config: RunConfig, group: Group | None, stop: Callable[[], bool], started: Callable[[int], None]
 ) -> dict[str, Any]:
     from goru.lab.training import distributed, loop
-    from goru.lab.training.from_run import begin_from
 
-    seconds = options.checkpoint_seconds
-    if options.from_run is not None:
-        begin = functools.partial(begin_from, options.from_run, config, options.runs)
-        begin() if group is None else group.from_first(begin)
-    if group is None:
-        return loop.train(config, options.runs, checkpoint_seconds=seconds, stop=stop, started=started)
-    return distributed.train(config, options.runs, group, checkpoint_seconds=seconds, stop=stop, started=started)
+    train = loop.train if group is None else functools.partial(distributed.train, group=group)
+    return train(
+        config,
+        options.runs,
+        checkpoint_seconds=options.checkpoint_seconds,
+        stop=stop,
+        started=started,
+        from_run=options.from_run,
+    )
 
 
 def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
-    """The options of a command line, and the run that they describe, under its name."""
+    """The options of a command line, and the run that they describe."""
     base, rest = base_config(argv)
     options = parse(Options, "run EXPERIMENT", rest, Options(base, default_runs()))
     config = options.config
@@ -160,7 +160,7 @@ def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
 
 
 def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
-    """The configuration under the name of its settings, or under the given name if no other settings have it."""
+    """The configuration named after its settings, or with the given name if no other settings have it."""
     one = paper.experiment(config.experiment)
     kind, _ = paper.split_variant(config.variant)
     if config.variant == base.variant and config != base:
@@ -178,7 +178,7 @@ def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:
 
 
 def base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
-    """The configuration that the options of `goru run` start from, and those options."""
+    """The configuration that the options of `goru run` modify, and those options."""
     rest: list[str] = []
     chosen: dict[str, str] = {}
     quick = False
@@ -199,19 +199,19 @@ def base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
     own_name = [] if variant is None else ["--variant", variant]
     if "--config" in chosen:
         if len(chosen) > 1 or quick:
-            raise UsageError("--config names a complete configuration: no experiment, --model or --quick beside it.")
+            raise UsageError("--config names a complete configuration: it excludes EXPERIMENT, --model and --quick.")
         try:
             return from_json(read_bytes(Path(chosen["--config"])), chosen["--config"]), rest + own_name
         except FileNotFoundError:
-            raise LabError(f"there is no file {chosen['--config']}.") from None
+            raise LabError(f"{chosen['--config']} does not exist.") from None
     if "experiment" not in chosen:
         if "--help" in rest or "-h" in rest:
             first = next(iter(paper.EXPERIMENTS.values()))
             return first.config(next(iter(first.models))), rest
-        raise UsageError(f"which experiment? There are: {', '.join(paper.EXPERIMENTS)}.")
+        raise UsageError(f"name an experiment: {', '.join(paper.EXPERIMENTS)}.")
     one = paper.experiment(chosen["experiment"])
     model = chosen.get("--model") or next(iter(one.models))
-    if variant is not None and one.has(variant):  # one of the listed settings, not a name for other ones
+    if variant is not None and one.has(variant):  # one of the listed settings, not a new name
         kind, _ = paper.split_variant(variant)
         return one.config(model, f"quick-{variant}" if quick and kind != "quick" else variant), rest
     return one.config(model, "quick" if quick else "paper"), rest + own_name

@@ -14,7 +14,7 @@ from goru.lab.training.config import flat
 
 @dataclass(frozen=True)
 class Options:
-    """An experiment's settings, what the paper says about it, and what was decided."""
+    """Show an experiment: its settings, what the paper says, and our decisions."""
 
     experiment: Name
 
@@ -25,28 +25,28 @@ def main(argv: list[str], console: Console) -> int:
     console.print(Text.assemble((one.title, "bold"), f"{where}\n{one.summary}"))
     if one.paper:
         console.print("\nThe paper", style="bold")
-        console.print(one.paper.says, highlight=False)
+        console.print(one.paper.says)
     for claim in one.claims:
-        console.print(f"  {claim.name}: {claim.text}", highlight=False)
+        console.print(f"  {claim.name}: {claim.text}")
     console.print("\nSettings", style="bold")
     for path, value in flat(one.base).items():
         if not path.startswith("layer.") and path not in ("experiment", "variant", "model", "seed"):
-            console.print(f"  {path} = {value}", highlight=False)
+            console.print(f"  {path} = {value}")
     console.print("\nModels", style="bold")
     for name, layer in one.models.items():
         cost = one.step_seconds(one.config(name))
         text = f"  {name}: {layer.hidden_size} units"
-        console.print(text + (f", about {1000 * cost:.0f} ms a step" if cost else ""), highlight=False)
+        console.print(text + (f", about {1000 * cost:.0f} ms per step" if cost else ""))
     console.print("\nVariants", style="bold")
     for name, changes in one.all_variants.items():
         how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
-        note = "" if name in one.variants else " (on request: --variants)"
-        console.print(f"  {name}: {how}{note}", highlight=False)
+        note = "" if name in one.variants else " (only with --variants)"
+        console.print(f"  {name}: {how}{note}")
     generated = one.generated.changes if one.generated else {}
     for name, changes in {"generated": generated, "quick": one.quick_changes}.items():
         if changes:
-            console.print(f"  {name}: {', '.join(f'{k} = {v}' for k, v in changes.items())}", highlight=False)
+            console.print(f"  {name}: {', '.join(f'{k} = {v}' for k, v in changes.items())}")
     console.print("\nDecisions", style="bold")
     for text in paper.decisions(one.name):
-        console.print(f"  - {text}", highlight=False)
+        console.print(f"  - {text}")
     return 0

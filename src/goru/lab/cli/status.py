@@ -13,7 +13,7 @@ from goru.lab.errors import LabError, printable
 
 @dataclass(frozen=True)
 class Options:
-    """Progress and results of all runs in a folder, from anywhere that sees it."""
+    """Show the progress and results of all runs in a folder."""
 
     runs: Path = Path("runs")
     """Folder of the run directories."""
@@ -38,13 +38,13 @@ def main(argv: list[str], console: Console) -> int:
     console.print(runs_table([(name, p.state, p) for name, p in rows], console.width))
     for name, p in rows:
         if p.state == "failed":
-            console.print(f"{name}: {p.message}", highlight=False, soft_wrap=True)
+            console.print(f"{name}: {p.message}", soft_wrap=True)
     for problem in problems:
-        console.print(f"left out: {problem}", highlight=False, soft_wrap=True)
+        console.print(f"skipped: {problem}", soft_wrap=True)
     unverified = sum(not p.verified for _, p in rows)
     if unverified:
-        console.print(f"{unverified} finished runs are unverified: an older version ran them", highlight=False)
+        console.print(f"{unverified} finished runs are unverified: an older version ran them")
     done = sum(p.state == "finished" for _, p in rows)
     spent = sum(p.seconds or 0 for _, p in rows)
-    console.print(f"{done} of {len(rows)} runs finished, {duration(spent)} of work", highlight=False)
+    console.print(f"{done} of {len(rows)} runs finished, {duration(spent)} of work")
     return 0

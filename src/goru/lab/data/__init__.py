@@ -1,4 +1,4 @@
-"""The experiments' data sets: what exists, where from, under which terms; finds, downloads, verifies them."""
+"""The data sets of the experiments: their sources and terms; find, download and verify them."""
 
 from goru.lab.data.archives import DataDamagedError
 from goru.lab.data.catalogue import DATASETS, DataSet, dataset

@@ -1,7 +1,7 @@
-"""Reading out of archives that are not trusted.
+"""Read files from untrusted archives.
 
-Nothing is ever unpacked by the archive's own names: the caller says which files it wants and how long they
-are, and gets their bytes. A member is taken only if it is a regular file of exactly that length.
+Nothing is ever unpacked under the archive's own names: the caller names the files it wants and their lengths, and
+gets their bytes. A member counts only if it is a regular file of exactly that length.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from goru.lab.data.readers.damage import BROKEN, reason
 from goru.lab.errors import LabError
 
 TAR_LIMIT = 4 * 2**30
-"""Bytes of content after which a tar archive is not read on: it would be a decompression bomb."""
+"""Bytes of content after which reading a tar archive stops, against decompression bombs."""
 HEADERS_LIMIT = 2**20
 """Bytes of headers before a member (long names, attributes), which tarfile keeps in memory."""
 _CHUNK = 64 * 1024
 
 
 class DataDamagedError(LabError):
-    """Data that are there, but are not what they should be."""
+    """Data that exist but are wrong."""
 
 
 def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:

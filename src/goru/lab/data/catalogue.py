@@ -1,4 +1,4 @@
-"""The experiments' data sets: what they are, their terms, what they consist of, where they come from."""
+"""The data sets of the experiments: what they are, their terms, their files and their sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from goru.lab.errors import UsageError, nearest
 
 @dataclass(frozen=True)
 class Part:
-    """A file that the readers ask for."""
+    """A file that the readers use."""
 
     name: str
     size: int
@@ -23,23 +23,27 @@ class Part:
 
 @dataclass(frozen=True)
 class Download:
-    """One file behind public addresses that all should give the same; the first that does is taken."""
+    """One file with several public addresses; the first that works is used."""
 
     file: str
     addresses: tuple[str, ...]
     limit: int
-    """Bytes after which it cannot be what it should be."""
+    """Bytes after which it cannot be the right file."""
     known_hash: str | None = None
-    """`sha256:...` or `md5:...` where it is known; where not, only the parts made of it are checked."""
+    """`sha256:...` or `md5:...` if known; otherwise only the parts made from it are verified."""
+
+
+Make = Callable[[Mapping[str, Path], Path], None]
+"""Writes the parts of a set into a folder, given the downloaded files."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A way to get a set: downloads, and what makes the set's parts of them."""
+    """A way to get a set: downloads, and the function that makes the set's parts from them."""
 
     downloads: tuple[Download, ...]
-    make: Callable[[Mapping[str, Path], Path], None] | None = None
-    """Writes the parts into a folder, given the downloaded files; None: they are members of the archive."""
+    make: Make | None = None
+    """None: the parts are members of the archive."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +57,18 @@ class DataSet:
     license: str
     """In a sentence."""
     size: str
-    """What it takes on disk or to download."""
+    """Size on disk or of the download."""
     archives: tuple[str, ...] = ()
-    """Archives that may hold the parts, where these do not lie about singly (or gzipped)."""
+    """Archives that may hold the parts, if these are not separate (or gzipped) files."""
     files: tuple[str, ...] = ()
-    """Files that must be there, of a set without a table of checksums."""
+    """Files that must exist, for a set without a table of checksums."""
     check: Callable[[Path], str | None] | None = None
-    """Checks the content of a folder of such a set; raises LabError, may return what there is to say of it."""
+    """Verifies the content of a folder of such a set; raises LabError, may return a remark."""
     quick_check: Callable[[Path], object] | None = None
-    """The part of that check that takes no time; raises LabError."""
+    """The quick part of that check; raises LabError."""
     sources: tuple[Source, ...] = ()
     bring: str = ""
-    """What to do where there is nothing to download."""
+    """What to do if there is nothing to download."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -74,6 +78,12 @@ class DataSet:
             return ()
         rows = (line.split() for line in table.read_text().splitlines())
         return tuple(Part(name, int(size), sha256) for sha256, size, name in rows)
+
+
+def _one_file(
+    name: str, *addresses: str, limit: int, known_hash: str | None = None, make: Make | None = None
+) -> Source:
+    return Source((Download(name, addresses, limit, known_hash),), make)
 
 
 _GGNN = "tar.gz/0c7897fe9b05e9b4f9a963ff55bd3ad917ea734e"
@@ -88,17 +98,11 @@ _DATASETS = (
         size="1 MB",
         archives=("ggnn_seq4_shortest_path_10fold.tar.xz",),
         sources=(
-            Source(
-                (
-                    Download(
-                        "ggnn.pytorch.tar.gz",
-                        (
-                            f"https://codeload.github.com/chingyaoc/ggnn.pytorch/{_GGNN}",
-                            f"https://codeload.github.com/JamesChuanggg/ggnn.pytorch/{_GGNN}",
-                        ),
-                        limit=200 * 2**20,
-                    ),
-                )
+            _one_file(
+                "ggnn.pytorch.tar.gz",
+                f"https://codeload.github.com/chingyaoc/ggnn.pytorch/{_GGNN}",
+                f"https://codeload.github.com/JamesChuanggg/ggnn.pytorch/{_GGNN}",
+                limit=200 * 2**20,
             ),
         ),
     ),
@@ -110,19 +114,13 @@ _DATASETS = (
         size="0.6 MB (download 16 MB)",
         archives=("tasks_1-20_v1-2_en.tar.gz", "tasks_1-20_v1-2.tar.gz", "babi.tar.gz"),
         sources=(
-            Source(
-                (
-                    Download(
-                        "tasks_1-20_v1-2.tar.gz",
-                        (
-                            "http://www.thespermwhale.com/jaseweston/babi/tasks_1-20_v1-2.tar.gz",
-                            "https://s3.amazonaws.com/text-datasets/babi_tasks_1-20_v1-2.tar.gz",
-                            "https://dl.fbaipublicfiles.com/parlai/babi/babi.tar.gz",
-                            "http://parl.ai/downloads/babi/babi.tar.gz",
-                        ),
-                        limit=64 * 2**20,
-                    ),
-                )
+            _one_file(
+                "tasks_1-20_v1-2.tar.gz",
+                "http://www.thespermwhale.com/jaseweston/babi/tasks_1-20_v1-2.tar.gz",
+                "https://s3.amazonaws.com/text-datasets/babi_tasks_1-20_v1-2.tar.gz",
+                "https://dl.fbaipublicfiles.com/parlai/babi/babi.tar.gz",
+                "http://parl.ai/downloads/babi/babi.tar.gz",
+                limit=64 * 2**20,
             ),
         ),
     ),
@@ -141,18 +139,12 @@ _DATASETS = (
                 ),
                 penn_characters.make,
             ),
-            Source(
-                (
-                    Download(
-                        "simple-examples.tgz",
-                        (
-                            "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
-                            "https://dataset.bj.bcebos.com/imikolov%2Fsimple-examples.tgz",
-                        ),
-                        limit=64 * 2**20,
-                        known_hash="md5:30177ea32e27c525793142b6bf2c8e2d",
-                    ),
-                )
+            _one_file(
+                "simple-examples.tgz",
+                "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+                "https://dataset.bj.bcebos.com/imikolov%2Fsimple-examples.tgz",
+                limit=64 * 2**20,
+                known_hash="md5:30177ea32e27c525793142b6bf2c8e2d",
             ),
         ),
     ),
@@ -166,18 +158,12 @@ _DATASETS = (
         check=speechocean.check,
         quick_check=speechocean.quick_check,
         sources=(
-            Source(
-                (
-                    Download(
-                        "speechocean762.tar.gz",
-                        (
-                            "https://www.openslr.org/resources/101/speechocean762.tar.gz",
-                            "https://openslr.trmal.net/resources/101/speechocean762.tar.gz",
-                        ),
-                        limit=800 * 2**20,
-                    ),
-                ),
-                speechocean.make,
+            _one_file(
+                "speechocean762.tar.gz",
+                "https://www.openslr.org/resources/101/speechocean762.tar.gz",
+                "https://openslr.trmal.net/resources/101/speechocean762.tar.gz",
+                limit=800 * 2**20,
+                make=speechocean.make,
             ),
         ),
     ),
@@ -197,7 +183,7 @@ DATASETS: dict[str, DataSet] = {one.name: one for one in _DATASETS}
 
 
 def dataset(name: str) -> DataSet:
-    """A data set by its name; a name that is not one is a UsageError with the nearest."""
+    """A data set by its name; an unknown name is a UsageError that suggests the nearest."""
     if name not in DATASETS:
         raise UsageError(nearest("data set", name, DATASETS))
     return DATASETS[name]

@@ -1,7 +1,7 @@
-"""Getting a data set from its public addresses: checked first, moved into place after.
+"""Download a data set from its public addresses: verify first, then move into place.
 
-Everything happens in a folder beside the place where the set will be, and disappears with that folder
-whatever goes wrong; a file is renamed to its place only when it is complete and its checksum is right.
+Everything happens in a temporary folder next to the destination, which is removed if anything goes wrong; a file is
+renamed to its place only when it is complete and its checksum is right.
 """
 
 from __future__ import annotations
@@ -17,14 +17,7 @@ from typing import Any, cast
 
 import pooch
 import requests
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from goru.lab.data import store
 from goru.lab.data.archives import DataDamagedError, read_members
@@ -37,7 +30,7 @@ _CHUNK = 64 * 1024
 
 
 def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool = True) -> Path:
-    """Download a set into the first folder of the look-up order, unless a good one is there already."""
+    """Download a set into the first folder of the search order, unless a good copy is already there."""
     folder = store.roots()[0] / dataset.name
     remove_abandoned(folder.parent)
     before = store.verify(dataset)
@@ -61,12 +54,14 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
                     failures.append(_something_else(source, error, place))
                     continue
                 for file in made:
-                    _move(place / "made" / file, folder / file)
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(place / "made" / file, folder / file)
                 return _settled(dataset, folder, say)
     except OSError as error:
         raise LabError(f"cannot write {dataset.name} to {folder}: {error.strerror or error}.") from None
     finally:
-        _remove_if_empty(folder)
+        with contextlib.suppress(OSError):  # it is not empty
+            folder.rmdir()
     raise LabError(f"{dataset.name} could not be fetched: {'; '.join(failures)}.")
 
 
@@ -77,7 +72,7 @@ class _DownloadError(Exception):
 def _ways(dataset: DataSet) -> Iterator[Source]:
     """The sources, with one address of each file whose checksum is not known.
 
-    Whether such an address gave the right file shows only in the parts made of it; then the next one has its turn.
+    Only the parts made from such a file show whether it is right; if not, the next address is tried.
     """
     for source in dataset.sources:
         choices = [
@@ -89,7 +84,7 @@ def _ways(dataset: DataSet) -> Iterator[Source]:
 
 
 def _something_else(source: Source, error: LabError, place: Path) -> str:
-    """What is wrong with what the addresses of a source gave; the temporary folders say nothing to a reader."""
+    """What is wrong with the files of a source, without the names of temporary folders."""
     what = str(error).rstrip(".")
     for folder in ("downloads", "made"):
         what = what.replace(f"{place / folder}{os.sep}", "").replace(str(place / folder), "it")
@@ -98,7 +93,7 @@ def _something_else(source: Source, error: LabError, place: Path) -> str:
 
 
 def _make(dataset: DataSet, source: Source, place: Path, progress: bool) -> list[Path]:
-    """Download a source and make the set's files of it, in `made`; returns their paths in there."""
+    """Download a source and make the set's files from it, in `made`; returns their paths."""
     downloads = {one.file: _download(one, place / "downloads", progress) for one in source.downloads}
     made = place / "made"
     made.mkdir()
@@ -117,7 +112,7 @@ def _take_members(dataset: DataSet, downloads: Mapping[str, Path], made: Path) -
     wanted = {part.name: part.size for part in dataset.parts}
     for archive in downloads.values():
         for name, content in read_members(archive, wanted).items():
-            file = made / name  # a name of our own table, not the archive's
+            file = made / name  # a name from our own table, not the archive's
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
     missing = [name for name in wanted if not (made / name).is_file()]
@@ -134,7 +129,7 @@ def _check_parts(dataset: DataSet, folder: Path) -> None:
 
 
 def _download(download: Download, folder: Path, progress: bool) -> Path:
-    """The file of the first address that gives it whole and right."""
+    """The file from the first address that provides it complete and correct."""
     folder.mkdir(exist_ok=True)
     pooch.get_logger().setLevel(logging.WARNING)
     failures = []
@@ -214,16 +209,6 @@ class _Meter:
 
     def close(self) -> None:
         pass
-
-
-def _move(file: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(file, place)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # something is in it
-        folder.rmdir()
 
 
 def _settled(dataset: DataSet, folder: Path, say: Callable[[str], None]) -> Path:

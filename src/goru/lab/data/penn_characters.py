@@ -1,4 +1,4 @@
-"""The character files of the Penn Treebank, made of the word files (which are what most mirrors hold)."""
+"""The character files of the Penn Treebank, made from the word files (which most mirrors have)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORD_FILES = (
 
 
 def make(downloads: Mapping[str, Path], folder: Path) -> None:
-    """Write ptb.char.*.txt of ptb.*.txt."""
+    """Write ptb.char.*.txt from ptb.*.txt."""
     for split, _, _ in WORD_FILES:
         words = downloads[f"ptb.{split}.txt"].read_text(encoding="utf-8")
         (folder / f"ptb.char.{split}.txt").write_bytes(characters(words).encode())

@@ -30,10 +30,10 @@ SIZES = {"test": 1000, "valid": 600, "train": 2400}
 FILES = ("manifest.tsv", *(f"so762_8k_{split}.zip" for split in SIZES))
 
 SELECTION_SHA256 = "fa7a28e104963f2bfc027ec6ed8117d2da6b9c3feae7e38bc1a678300350b215"
-"""Of the sorted lines `split utterance samples`: what the derivation chooses, whatever its rounding."""
+"""Digest of the sorted lines `split utterance samples`: the choice of utterances, independent of rounding."""
 
 SAMPLES_SHA256 = "648c5386c699beff20c9b1813396e6bc76532b8b5a4ef354d6faf7727d68ed32"
-"""Of the sorted lines `split utterance pcm_sha256_16`: the samples themselves, as the reference was derived."""
+"""Digest of the sorted lines `split utterance pcm_sha256_16`: the samples of the reference."""
 MEAN_SQUARES = {"test": 4225619.43, "valid": 6518249.57, "train": 5211672.87}
 """Of the reference's samples. Another resampler or decoder may round a sample the other way, by one of its
 steps; a step is below the file's own noise, so the mean square of a set hardly moves."""
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 def check(folder: Path) -> str:
-    """That the manifest selects what it should and every sound is the one that the manifest names.
+    """Verify that the manifest selects the right utterances and that every sound matches it.
 
     Returns whether the samples are the reference's to the bit; where not, the sets' mean squares have to be, and each
     sound has to be the reference's by its signature.
@@ -111,7 +111,7 @@ def _mean_square(sounds: Sequence[np.ndarray]) -> float:
 
 
 def quick_check(folder: Path) -> None:
-    """A short look: that the manifest selects what it should, and the archives' directories list it."""
+    """A quick check: the manifest selects the right utterances, and the archives list them."""
     manifest = read_manifest(folder)
     for split in SIZES:
         _with_archive(folder, manifest, split, utterances.check_directory)

@@ -1,7 +1,7 @@
-"""Where data sets lie on this machine: finding them, reading them with their checksums, verifying them.
+"""Find data sets on this machine, read them with their checksums, verify them.
 
-Looked up in the folders that `GORU_DATA` lists (the command line puts its own option before them), then in
-the user's cache directory; each set has a folder of its own name there.
+The search order is the folder of `--data-dir`, the folders in `GORU_DATA`, the user's cache directory; each set is a
+folder with its name there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from goru.lab.errors import LabError, UsageError
 
 VARIABLE = "GORU_DATA"
 _chosen: list[Path] = []
-"""The folder that the command line named, if it did."""
+"""The folder of `--data-dir`, if given."""
 
 
 class DataMissingError(LabError):
@@ -38,7 +38,7 @@ def roots() -> list[Path]:
 
 
 def search_first(folder: Path) -> None:
-    """Put a folder before all others, for this process and those that it starts."""
+    """Search a folder before all others, in this process and its children."""
     if os.pathsep in str(folder):
         raise UsageError(
             f"--data-dir {folder}: a folder whose name holds {os.pathsep!r} cannot be searched; rename it."
@@ -59,7 +59,7 @@ def find(dataset: DataSet) -> Path | None:
 
 
 def require(dataset: DataSet) -> Path:
-    """The folder of a set; where there is none, an error that says how to get it."""
+    """The folder of a set; if there is none, an error that says how to get it."""
     folder = find(dataset)
     if folder is None:
         raise DataMissingError(f"the data set {dataset.name} is not on this machine: {remedy(dataset)}.")
@@ -74,14 +74,14 @@ def remedy(dataset: DataSet) -> str:
 
 
 def fetch_command(dataset: DataSet) -> str:
-    """What fetches a set to where it is looked for first."""
+    """The command that fetches a set to the first folder of the search order."""
     chosen = [one for one in _chosen if one == roots()[0]]
     return " ".join(["goru data fetch", dataset.name, *(f"--data-dir {shlex.quote(str(one))}" for one in chosen)])
 
 
 @contextlib.contextmanager
 def with_remedy(dataset: DataSet) -> Iterator[None]:
-    """Adds to what is said inside of damaged files how to get good ones."""
+    """Add to errors about damaged files how to get good ones."""
     try:
         yield
     except (DataDamagedError, FormatError) as error:
@@ -103,10 +103,10 @@ def read(dataset: DataSet, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def check_quickly(dataset: DataSet) -> Path:
-    """The folder of a set that can be used, as far as a short look tells; else an error that says how to mend it.
+    """The folder of a set that passes a quick check; otherwise an error that says how to fix it.
 
-    Sets with a table of checksums are small and read whole; of the others the files have to be there and to
-    stand a short look.
+    Sets with a table of checksums are small and verified completely; for the others, the files must exist and pass a
+    quick check.
     """
     folder = require(dataset)
     if dataset.parts:
@@ -128,7 +128,7 @@ class Verdict:
     state: Literal["good", "missing", "damaged"]
     folder: Path | None
     message: str
-    """How to get it, what is wrong with it, or, where it is good, what there is to say of it."""
+    """How to get it, what is wrong with it, or a remark if it is good."""
 
 
 def verify(dataset: DataSet) -> Verdict:
@@ -161,7 +161,7 @@ def _holds(folder: Path, dataset: DataSet) -> bool:
 
 
 def _single(folder: Path, part: Part) -> Path | None:
-    """The part as a file of its own, plain or gzipped."""
+    """The part as a separate file, plain or gzipped."""
     for file in (folder / part.name, folder / f"{part.name}.gz"):
         if file.is_file():
             return file

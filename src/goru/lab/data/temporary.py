@@ -1,6 +1,6 @@
 """Temporary folders of fetches: gone when a fetch ends, and if it was killed, when the next one begins.
 
-A folder holds a lock as long as the process lives that works in it.
+A folder is locked as long as the process that uses it lives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 _PREFIX = ".fetching-"
 _LOCK = "lock"
 _STALE_SECONDS = 24 * 3600.0
-"""Age after which a folder without a lock, which is one just made for an instant, is taken for abandoned."""
+"""Age after which a folder without a lock counts as abandoned: a new one has none for an instant."""
 
 
 @contextlib.contextmanager

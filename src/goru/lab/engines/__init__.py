@@ -1,1 +1,1 @@
-"""Where a grid of runs is carried out: processes on this machine, or a Ray cluster."""
+"""Where a grid of runs is run: processes on this machine, or a Ray cluster."""

@@ -1,11 +1,10 @@
-"""What is shown while runs are at work: a live table on a terminal, plain lines elsewhere."""
+"""The display of a grid: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import socket
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,7 +19,7 @@ from goru.lab.engines.progress import Progress
 
 LIVE_SECONDS = 0.5
 PLAIN_SECONDS = 15.0
-_COLOURS = {
+_COLORS = {
     "finished": "green",
     "skipped": "green",
     "running": "cyan",
@@ -37,7 +36,7 @@ def number(value: float | None, form: str = ".4f") -> str:
 def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
     """A table of runs: name, state, progress; less important columns are dropped on a narrow terminal."""
     columns: dict[str, Callable[[str, Progress], RenderableType]] = {
-        "state": lambda state, p: Text(state, style=_COLOURS.get(state, "dim")),
+        "state": lambda state, p: Text(state, style=_COLORS.get(state, "dim")),
         "": lambda state, p: ProgressBar(total=p.last_step or 1, completed=p.step, width=12),
         "step": lambda state, p: str(p.step) if p.last_step is None else f"{p.step}/{p.last_step}",
         "loss": lambda state, p: number(p.loss),
@@ -64,7 +63,7 @@ def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
 
 
 class Display:
-    """Shows jobs while they work; a context manager whose `refresh` may be called at any rate."""
+    """Shows jobs while they run; a context manager whose `refresh` may be called at any rate."""
 
     def __init__(self, jobs: Sequence[Job], console: Console) -> None:
         self._jobs, self._console = jobs, console
@@ -78,9 +77,7 @@ class Display:
         self.refresh()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._shown = 0.0
         self.refresh()
         if self._live is not None:
@@ -98,7 +95,7 @@ class Display:
             changed = job.state != self._states[job.name]
             if changed or (due and job.state == "running"):
                 self._states[job.name] = job.state
-                self._console.print(self._line(job), highlight=False, soft_wrap=True)
+                self._console.print(self._line(job), soft_wrap=True)
         if due:
             self._shown = now
 
@@ -118,7 +115,7 @@ class Display:
         return "  ".join(parts)
 
     def _table(self) -> Group:
-        """All jobs if they fit on the screen, else those at work and their neighbors."""
+        """All jobs if they fit on the screen, otherwise the running ones and their neighbors."""
         room = max(4, self._console.height - 5)
         jobs = list(self._jobs)
         if len(jobs) > room:

@@ -17,7 +17,7 @@ from goru.lab.training.config import RunConfig, as_on
 from goru.lab.training.run_directory import check_same, read_config, read_json
 
 RETRIES = 3
-"""How often a run whose process or machine died is started again, from its last checkpoint."""
+"""How often to restart a run whose process or machine died, from its last checkpoint."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Job:
 
 
 def plan(configs: Sequence[RunConfig], runs: Path) -> list[Job]:
-    """The jobs of a grid. Finished runs are skipped; a finished run of other settings is a failure."""
+    """The jobs of a grid. Finished runs are skipped; a finished run with different settings is a failure."""
     jobs = []
     for config in configs:
         job = Job(config, config.directory(runs))
@@ -73,7 +73,7 @@ def run_locally(
     refresh: Callable[[], None],
     retries: int = RETRIES,
 ) -> None:
-    """Carry out the waiting jobs, `processes` at a time; a failure does not affect the others."""
+    """Run the waiting jobs, `processes` at a time; a failure does not affect the others."""
     waiting = [job for job in jobs if job.state == "waiting"]
     running: list[tuple[Job, Worker]] = []
     try:

@@ -21,13 +21,13 @@ POLL_SECONDS = 0.1
 STOP_SECONDS = 20.0
 """How long a worker may take to write its checkpoint after it was asked to stop."""
 SETTINGS = ("GORU_", "OMP_", "KMP_", "MKL_", "ATEN_", "DNNL_", "ONEDNN_")
-"""Environment variables that locate data and configure arithmetic; a run takes them along."""
+"""Prefixes of environment variables that locate data and configure arithmetic; a run inherits them."""
 SAME_PACKAGES = ("goru", "torch")
 """Packages whose versions decide the results."""
 
 
 class Worker:
-    """A process at work on a run."""
+    """A process that works on a run."""
 
     def __init__(
         self, script: str, config: str, runs: str, engine: str, seconds: float, environment: Mapping[str, str] | None
@@ -83,9 +83,9 @@ def carry_out(
 ) -> Iterator[Any]:
     """A run on this machine: yields the host when it starts, and the exit code and last message when it ends.
 
-    `lock` is the run's own lock, `mark` a file beside the runs that the engine holds locked. A process that worked on
-    the run before may still be ending, or its file server may not have noticed yet that its machine is gone: wait for
-    the lock, up to `patience` seconds.
+    `lock` is the run's own lock, `mark` a file in the folder of the runs that the engine holds locked. A process
+    that worked on the run before may still be ending, or its file server may not have noticed yet that its machine is
+    gone: wait for the lock, up to `patience` seconds.
     """
     yield socket.gethostname()
     script, problem = ready(mark, versions)
@@ -100,7 +100,7 @@ def carry_out(
     try:
         while (ended := worker.ended()) is None:
             time.sleep(POLL_SECONDS)
-    except BaseException:  # cancelled: KeyboardInterrupt
+    except BaseException:  # canceled: KeyboardInterrupt
         worker.process.terminate()
         worker.end_by(time.monotonic() + STOP_SECONDS)
         raise
@@ -110,7 +110,7 @@ def carry_out(
 
 
 def ready(mark: str, versions: Mapping[str, str]) -> tuple[str, str]:
-    """This machine's worker script, and why a run cannot be carried out here, if so."""
+    """This machine's worker script, and why a run cannot execute here, if so."""
     here = socket.gethostname()
     package = importlib.util.find_spec("goru")
     if package is None or package.origin is None:

@@ -1,4 +1,4 @@
-"""The progress of a run, read from its directory alone: for the live display and for `goru status`."""
+"""The progress of a run, read from its directory, for the live display and `goru status`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Progress:
     last_step: int | None = None
     loss: float | None = None
     test_loss: float | None = None
-    """On the test set, or on the validation set as long as only that is scored."""
+    """On the test set, or on the validation set while only that is scored."""
     test_accuracy: float | None = None
     baseline: float | None = None
     seconds: float | None = None
     steps_per_s: float | None = None
     message: str = ""
     verified: bool = True
-    """False for a finished run that had no checksums when it ended, of an older version."""
+    """False for a finished run of an older version, without checksums when it ended."""
     host: str = ""
     """The machine that works on it."""
 
@@ -46,16 +46,16 @@ class Progress:
 
 
 def read(path: Path) -> Progress:
-    """The progress of a run directory; LabError when its files do not have the expected form."""
+    """The progress of a run directory; LabError if its files are malformed."""
     try:
         return _checked(_read(path))
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         reason = f"{type(error).__name__}: {error}".rstrip(".")
-        raise LabError(f"{path} has files that do not have the expected form ({reason}).") from None
+        raise LabError(f"{path} has malformed files ({reason}).") from None
 
 
 def _checked(progress: Progress) -> Progress:
-    """The progress, if every field has its type; TypeError where not."""
+    """The progress, if every field has its type; TypeError otherwise."""
     for field in dataclasses.fields(progress):
         value = getattr(progress, field.name)
         if field.name == "verified":

@@ -1,7 +1,7 @@
 """A grid of runs on a Ray cluster: one Ray task per run, which starts the same worker as the local engine.
 
 Ray decides where and when, and restarts a task whose process or machine died (`max_retries`); the run's own lock and
-checkpoint make that a resumption. All machines have to share the folder of the runs.
+checkpoint turn that into a resumption. All machines must share the folder of the runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INSTALL = 'pip install -c constraints.txt ".[ray]" in a checkout'
 ANSWER_SECONDS = 5.0
 """How long an address may take to answer."""
 FIT_SECONDS = 60.0
-"""How long a machine may take to report whether it can carry out runs."""
+"""How long a machine may take to report whether it can execute runs."""
 BUSY_SECONDS = 120.0
 """How long a run may look busy: file servers release the locks of a lost machine within about 90 seconds."""
 OBJECT_STORE = 80 * 2**20
@@ -41,12 +41,12 @@ MARK = ".grid"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to run, and what a run may take there."""
+    """Where to run, and the resources of a run."""
 
     address: str = ""
-    """HOST:PORT of a running cluster; empty: a Ray of our own on this machine."""
+    """HOST:PORT of a running cluster; empty: a private Ray on this machine."""
     processes: int = 1
-    """Runs at a time on a Ray of our own."""
+    """Runs at a time on a private Ray."""
     cpus_per_run: float = 0.0
     """Processors reserved for a run (0: as many as it has threads)."""
     gpus_per_run: float = 0.0
@@ -67,7 +67,7 @@ def run_on_ray(
     refresh: Callable[[], None],
     busy_seconds: float = BUSY_SECONDS,
 ) -> None:
-    """Carry out the waiting jobs on a cluster; a failure does not affect the others."""
+    """Run the waiting jobs on a cluster; a failure does not affect the others."""
     waiting = [job for job in jobs if job.state == "waiting"]
     if not waiting:
         return
@@ -124,7 +124,7 @@ def _news(ray: Any, reference: Any, job: Job, retries: int) -> bool:
 
 
 def _cancel(ray: Any, pending: dict[Any, Job]) -> None:
-    """Stop the remaining tasks; those at work write a checkpoint first."""
+    """Stop the remaining tasks; running ones write a checkpoint first."""
     for reference in pending:
         ray.cancel(reference)
     left = dict(pending)
@@ -176,7 +176,7 @@ def _connected(cluster: Cluster, jobs: Sequence[Job]) -> Iterator[Any]:
     """Ray, started here or joined; some machine has enough processors for each job."""
     host, port = _split(cluster.address) if cluster.address else ("127.0.0.1", 0)
     if host in ("localhost", "127.0.0.1"):
-        # Without this, Ray replaces a local address by the machine's outward one.
+        # Without this, Ray replaces a local address with the machine's external one.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -234,7 +234,7 @@ def _expect_answer(host: str, port: int) -> None:
     except OSError as error:
         raise _silent(host, port, f"does not answer ({error.strerror or error})") from None
     if answer[3:4] != b"\4":  # settings come first
-        raise _silent(host, port, "is no Ray cluster")
+        raise _silent(host, port, "is not a Ray cluster")
 
 
 def _silent(host: str, port: int, why: str) -> LabError:
@@ -253,7 +253,7 @@ def _no_cluster(address: str, message: str, version: str) -> LabError:
 
 
 def _expect_fit(ray: Any, mark: str, versions: dict[str, str]) -> None:
-    """Check that every machine can carry out a run: one that cannot would soon make all runs fail."""
+    """Check that every machine can execute a run: one that cannot would soon make all runs fail."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
     check = ray.remote(process.ready)

@@ -1,9 +1,9 @@
-"""The process that carries out one run.
+"""The process that executes one run.
 
     python -P worker.py PARENT RUNS ENGINE SECONDS      the configuration is read from standard input
 
-The process ties its life to its parent's before anything else: importing torch takes longer than a worker may
-outlive its parent. So this module imports only the standard library at first.
+Before anything else, the process makes sure to die with its parent: importing torch takes longer than a worker may
+outlive its parent. So at first this module imports only the standard library.
 """
 
 import ctypes

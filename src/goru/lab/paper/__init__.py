@@ -39,14 +39,14 @@ EXPERIMENTS = Registry()
 SHARED_DECISIONS = (
     "RMSProp follows TensorFlow's rule: the mean square starts at one, epsilon 1e-10 is inside the root, "
     "no momentum, no gradient clipping.",
-    "The paper does not say which EURNN it ran: ours is run real and complex, tunable mesh with capacity 2.",
+    "The paper does not say which EURNN it ran: we run a real and a complex one, tunable mesh with capacity 2.",
     "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices, biases 0, "
     "gates of the GRU and the forget gate of the LSTM 1.",
     "Where symbols are tagged step by step (all but babi, penn_treebank and speech), the head starts uniform "
     "in +-sqrt(6 / (symbols in + outputs)), bias 0.01; elsewhere Glorot-uniform, bias 0.",
     "goru-june2017 is GORU as first published: modReLU's bias starts at 2, tunable mesh with capacity 2.",
 )
-"""What was decided for all experiments."""
+"""Our decisions for all experiments."""
 
 
 def experiment(name: str) -> Experiment:
@@ -57,7 +57,7 @@ def experiment(name: str) -> Experiment:
 
 
 def decisions(name: str) -> tuple[str, ...]:
-    """What was decided for an experiment, its own first."""
+    """Our decisions for an experiment, its own first."""
     return experiment(name).decisions + SHARED_DECISIONS
 
 
@@ -70,7 +70,7 @@ def grid(
     quick: bool = False,
     generated: bool = False,
 ) -> list[RunConfig]:
-    """The runs of a reproduction, seed by seed so that a first complete answer comes early.
+    """The runs of a reproduction, ordered by seed so that a first complete set comes early.
 
     Without names: the experiments of the paper.
     """
@@ -87,7 +87,7 @@ def grid(
 
 
 def _settings(one: Experiment, named: Sequence[str], usual: Sequence[str], kind: str) -> Iterator[str]:
-    """Settings by their names; `paper` is all parts of an experiment in parts, the kind itself is its plain setting."""
+    """Settings by name; `paper` stands for all parts of an experiment in parts, the kind for its plain setting."""
     for name in named:
         plain = name == "paper" or name == kind
         yield from usual if plain and one.parts else ["paper" if plain else name]

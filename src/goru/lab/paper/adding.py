@@ -1,4 +1,4 @@
-"""Adding: two numbers of a long sequence are marked; say their sum at the end. Beyond the paper."""
+"""Adding: two numbers of a long sequence are marked; output their sum at the end. Beyond the paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXPERIMENT = Experiment(
     title="Adding problem",
     label="Adding",
     place=11,
-    summary="Two numbers of a long sequence are marked: say their sum at the end.",
+    summary="Two numbers of a long sequence are marked: output their sum at the end.",
     base=RunConfig(experiment="adding", steps=5_000, batch=50, optimizer=OptimizerConfig(lr=0.001), task=Adding()),
     models={
         **EQUAL_MODELS,

@@ -67,7 +67,7 @@ PAPER = (
 )
 """Test accuracy in percent of the tasks 1 to 20."""
 PAPER_MEANS = {"GORU": 60.4, "GRU": 58.2, "LSTM": 56.0, "EURNN": 52.9, "baseline": 49.2}
-"""The last line as printed; the mean of GRU's column is really 60.2."""
+"""The last line as printed; the mean of GRU's column is actually 60.2."""
 
 MEAN_CLOSE = 1.0
 """Points within which two means over tasks count as close."""
@@ -131,7 +131,7 @@ def _difference(group: Group, name: str) -> str | Cell:
 
 
 def by_task(group: Group) -> Table:
-    """One row a task: our models, the most common answer, and the paper's columns."""
+    """One row per task: our models, the most common answer, and the paper's columns."""
     ours = {name: _accuracies(group, name) for name in group.models}
     tasks = sorted({task for accuracies in ours.values() for task in accuracies})
     majority: dict[int, float] = {}
@@ -202,7 +202,7 @@ EXPERIMENT = Experiment(
     ),
     matched=MATCHED_UNITS,
     decisions=(
-        "The `en` files with 1000 training questions a task; the last 100 are for validation, fewer where that would "
+        "The `en` files with 1000 training questions per task; the last 100 are for validation, fewer where that would "
         "cut a story. At most 100 epochs, stopped after 20 without a lower validation loss; the best epoch is "
         "tested.",
         "The paper gives no sizes here: 128 units in all three places, word vectors of 50, batch 32, "

@@ -1,4 +1,4 @@
-"""Tables of results: their columns, of which each experiment chooses its own."""
+"""Tables of results and the columns that experiments choose from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from goru.lab.paper.rules import AT_BASELINE, SOLVED, Level
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table shows in one place, and how it compares."""
+    """A cell of a table: its text and how it compares."""
 
     text: str
     tone: str = ""
@@ -36,11 +36,11 @@ class Table:
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     brief: tuple[str, ...] = ()
-    """The columns that are shown where not all fit; none: all of them."""
+    """The columns to show if not all fit; empty: all of them."""
     note: str = ""
     """How to read it."""
     words: bool = False
-    """Whether its cells are words, which are aligned to the left, not numbers."""
+    """Whether its cells are left-aligned words, not numbers."""
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
@@ -62,24 +62,24 @@ def on_files(group: Group) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table of results: one cell a model."""
+    """A column of a table of results: one cell per model."""
 
     heading: str
     cell: Callable[[Group, str], str | Cell]
     when: Callable[[Group], bool] = always
     """The groups whose table has it."""
     brief: bool = False
-    """Whether it is shown where not all columns fit: in a terminal, and on the page until all are asked for."""
+    """Whether to show it if not all columns fit: in a terminal, and on the page until the reader asks for all."""
     note: str = ""
-    """How to read it, said below the table."""
+    """How to read it, shown below the table."""
 
 
 References = Mapping[str, Mapping[str, str]]
-"""Rows for what needs no learning: by their names, and in them by column."""
+"""Rows for reference levels that need no learning: by name, then by column."""
 
 _CLOCK = (
-    "Iterations/s and time are by the clock, including evaluations and whatever else the machine did; "
-    "ms a step is processor time, measured separately by goru bench."
+    "Iterations/s and time are wall-clock, including evaluations, on a shared machine; "
+    "ms/step is processor time, measured separately with goru bench."
 )
 
 
@@ -93,7 +93,7 @@ def results(group: Group) -> Table:
         rows += [row(name, *(cells.get(c.heading, "") for c in columns)) for name, cells in levels.items()]
     if group.data_title:
         heading = f"{one.title}: {group.data_title}{group.suffix}"
-    elif one.parts and not one.curves:  # of different tasks, which have no size and baseline in common
+    elif one.parts and not one.curves:  # different tasks, without a common size and baseline
         heading = f"{one.title}{group.suffix}"
     else:
         heading = f"{group.title}; baseline {group.baseline:.4g}"
@@ -112,7 +112,7 @@ def results(group: Group) -> Table:
 
 
 def score(name: str, scale: float = 1.0, digits: int = 3) -> Callable[[Group, str], str]:
-    """A final score: its mean over the runs, with the deviation where there are several."""
+    """A final score: its mean over the runs, with the standard deviation if there are several."""
 
     def cell(group: Group, name_of_model: str) -> str:
         found = group.scores(name_of_model, name)
@@ -122,16 +122,16 @@ def score(name: str, scale: float = 1.0, digits: int = 3) -> Callable[[Group, st
 
 
 def in_paper(values: Mapping[str, str]) -> Callable[[Group, str], str]:
-    """A number of the paper, from the row that a model is compared with."""
+    """The paper's number, from the row that a model is compared with."""
     return lambda _, name: values.get(model(name).row, "")
 
 
 def difference(
     ours: float | None, theirs: float, *, close: float, digits: int, higher_is_better: bool, whole: bool = True
 ) -> Cell:
-    """Ours minus the paper's, in figures and in a word; `close` when they are no further apart than that.
+    """Ours minus the paper's as a number and a word; differences up to `close` are close.
 
-    Where parts are still missing (not `whole`) there is no word yet.
+    If parts are still missing (not `whole`), there is no word yet.
 
     >>> difference(1.72, 1.60, close=0.05, digits=2, higher_is_better=False)
     Cell(text='+0.12 worse', tone='worse')
@@ -150,9 +150,9 @@ def agreement(holds: bool) -> Cell:
 
 
 def progress(records: Iterable[Record]) -> str:
-    """How far runs are in iterations: the finished ones, or each that is at work.
+    """How far runs are, in iterations: the finished ones, or else each of the others.
 
-    A run that ended early by its own rule is finished, however few its iterations.
+    A run that stopped early by its own rule is finished.
     """
     records = list(records)
     finished = sorted({record.step for record in records if record.finished})
@@ -162,25 +162,25 @@ def progress(records: Iterable[Record]) -> str:
 
 
 def count(records: Sequence[Record]) -> str:
-    """How many are finished, and of how many."""
+    """How many of them are finished."""
     finished = sum(record.finished for record in records)
     return f"{finished}" if finished == len(records) else f"{finished} of {len(records)}"
 
 
 def _rate(records: Sequence[Record]) -> str:
-    """Iterations a second, evaluations included."""
+    """Iterations per second, including evaluations."""
     steps, seconds = sum(record.step for record in records), sum(record.seconds for record in records)
     return f"{steps / seconds:.1f}" if steps and seconds else ""
 
 
 def _step_time(group: Group, name: str) -> str:
-    """Milliseconds of a training step on the reference machine, of parts the mean; unknown for other sizes."""
+    """Milliseconds of a training step on the reference machine, averaged over parts; unknown for other sizes."""
     costs = [0.0 if group.kind else group.experiment.step_seconds(record.config) for record in group.runs(name)]
     return f"{1000 * fmean(costs):.0f}" if any(costs) else ""
 
 
 def _from_results(name: str) -> Callable[[Group, str], str]:
-    """A count that finished runs report; its range where they differ."""
+    """A count that finished runs report, or its range if they differ."""
 
     def cell(group: Group, model_name: str) -> str:
         counts = sorted({record.result[name] for record in group.runs(model_name) if record.result})
@@ -191,7 +191,7 @@ def _from_results(name: str) -> Callable[[Group, str], str]:
     return cell
 
 
-_STEP_TIME = Column("ms a step", _step_time)
+_STEP_TIME = Column("ms/step", _step_time)
 _TIME = Column("time", lambda group, name: duration(sum(record.seconds for record in group.runs(name))))
 _SIZES = (
     Column("units", lambda group, name: str(group.runs(name)[0].config.layer.hidden_size)),
@@ -204,7 +204,7 @@ _SIZES = (
 
 
 def _runs(group: Group, name: str) -> str:
-    """How many are finished; of an experiment in parts, of how many parts."""
+    """How many runs are finished; for an experiment in parts, how many parts."""
     one = group.experiment
     if not one.parts or group.kind:
         return count(group.runs(name))
@@ -232,7 +232,7 @@ RUN_COLUMNS = (
     _STEP_TIME,
     *_SIZES,
 )
-"""What every table of numbers ends with."""
+"""The last columns of every table of numbers."""
 
 
 # Columns of an experiment that is measured against its baseline
@@ -262,7 +262,7 @@ def _has(name: str) -> Callable[[Group], bool]:
 
 
 def _solved_at(group: Group, name: str) -> str:
-    """The step at which runs were solved that still were at their end; an unfinished one may yet be."""
+    """The step at which runs solved the task, if they still did at their end."""
     records, below = group.shown(name), SOLVED * group.baseline
     ends = [(record.score("test_loss"), record.first_step_below(below)) for record in records]
     reached = [float(step) for loss, step in ends if loss is not None and loss < below and step is not None]
@@ -275,11 +275,11 @@ def _solved_at(group: Group, name: str) -> str:
 
 
 def _agrees(group: Group, name: str, level: Level) -> Cell:
-    """Whether ours does what the paper's figure shows of a model."""
+    """Whether a model does what the paper's figure shows."""
     involved = (name, *level.rivals)
     if not all(group.finished(one) for one in involved):
         return Cell("not yet decided", "open")
-    # A loss that is missing is not a low one.
+    # A missing loss counts as high.
     losses = [
         fmean(math.inf if (loss := record.score("test_loss")) is None else loss for record in group.finished(one))
         for one in involved
@@ -304,7 +304,7 @@ def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column,
         found = level(name)
         return _agrees(group, name, found) if found else ""
 
-    beside = [Column("the paper", said, full_size, brief=True), Column("and here", agrees, full_size, brief=True)]
+    beside = [Column("the paper", said, full_size, brief=True), Column("ours", agrees, full_size, brief=True)]
     return (
         Column("test loss", _loss),
         Column("of baseline", _share, brief=True),
@@ -331,7 +331,7 @@ def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column,
 
 @dataclass(frozen=True)
 class Measure:
-    """The one number of a model by which an experiment ranks the models."""
+    """The number by which an experiment ranks the models."""
 
     title: str
     score: str
@@ -342,9 +342,9 @@ class Measure:
     of_baseline: bool = False
     """Whether it is a percentage of the baseline."""
     mean: Callable[[Group, str], float | None] | None = None
-    """How the runs of a model make one number, where that is not their plain mean; already scaled."""
+    """How to average the runs of a model, if not by a plain mean; already scaled."""
     paper: Callable[[Group, str], str] = lambda _, __: ""
-    """What the paper has in its place."""
+    """The paper's number."""
 
     @property
     def heading(self) -> str:
@@ -352,7 +352,7 @@ class Measure:
 
     @property
     def sign(self) -> str:
-        """What follows a number in a sentence."""
+        """The sign after a number in a sentence."""
         return self.unit[:1]
 
     def scale_of(self, group: Group) -> float:
@@ -365,18 +365,18 @@ class Measure:
         return self.scale_of(group) * found.mean if found else None
 
     def text(self, group: Group, name: str) -> str:
-        """The number without its deviation; empty where there is none."""
+        """The number without its deviation; empty if there is none."""
         value = self.value(group, name)
         return "" if value is None else number(value, self.digits)
 
     def ranked(self, group: Group) -> list[str]:
-        """The models with a final number, the best first; of an experiment in parts, those that have all of them."""
+        """The models with a final number, the best first; for an experiment in parts, those with all parts."""
         whole = [name for name in group.models if (group.finished if group.kind else group.complete_seeds)(name)]
         values = {name: value for name in whole if (value := self.value(group, name)) is not None}
         return sorted(values, key=values.__getitem__, reverse=self.higher_is_better)
 
 
 def loss_share(levels: Mapping[str, Level] | None = None) -> Measure:
-    """The final test loss as a percentage of the baseline, with the paper's level in words."""
+    """The final test loss as a percentage of the baseline, with the paper's level."""
     said = {paper_row: level.text for paper_row, level in (levels or {}).items()}
     return Measure("test loss", "test_loss", "% of the baseline", of_baseline=True, paper=in_paper(said))

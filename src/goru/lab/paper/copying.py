@@ -45,7 +45,7 @@ def eurnn_is_quick(f: Facts) -> list[Statement]:
 
 
 def memory_matters(group: Group) -> str:
-    """Where GORU ends with a memory of T, beside its published start and the other models."""
+    """Where GORU with a memory of T ends, next to GORU as published and the other models."""
     losses = {m: group.final_mean(m, "test_loss") for m in ("goru-memory", "goru", *RIVALS)}
     ends = {m: loss / group.baseline for m, loss in losses.items() if loss is not None}
     ours = ends.pop("goru-memory", None)
@@ -55,7 +55,7 @@ def memory_matters(group: Group) -> str:
     solved = f", first below {SOLVED:.0%} after {step:,.0f} iterations" if ours < SOLVED and step is not None else ""
     others = joined([f"{'GORU as published' if m == 'goru' else title(m)} at {percent(ends[m])}" for m in ends])
     steps = group.runs("goru-memory")[0].config.layer.memory
-    return f"Started with a memory of {steps} steps, GORU ends at {percent(ours)} of the baseline{solved}; {others}."
+    return f"With a memory of {steps} steps, GORU ends at {percent(ours)} of the baseline{solved}; {others}."
 
 
 EXPERIMENT = Experiment(

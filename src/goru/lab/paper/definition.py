@@ -1,4 +1,4 @@
-"""What an experiment and a claim consist of."""
+"""Experiments and claims."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Claim:
     text: str
     rule: Rule
     about_goru: bool = True
-    """Whether it speaks of GORU: then it is judged on GORU's other starts as well."""
+    """Whether it is about GORU: then it is also judged on GORU with other initializations."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Where the paper shows an experiment, and what it says of it."""
+    """Where the paper shows an experiment, and what it says about it."""
 
     shown_in: str
     says: str
     differs: Changes = field(default_factory=dict)
     """Settings of the paper that no variant here has."""
     differs_note: str = ""
-    """What they mean for the comparison, in a sentence."""
+    """A sentence on what they mean for the comparison."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Smaller:
 
     changes: Changes = field(default_factory=dict)
     variants: tuple[str, ...] = ("paper",)
-    """The variants that are run in it."""
+    """The variants to run in it."""
     models: tuple[str, ...] = ()
-    """The models that are run in it; none: all."""
+    """The models to run in it; empty: all."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure of an experiment's own."""
+    """A figure specific to an experiment."""
 
     name: str
     title: str
@@ -68,17 +68,17 @@ class Drawing:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One experiment: what is run, what the paper says of it, how its results are shown and judged.
+    """One experiment: what to run, what the paper says, how to show and judge the results.
 
-    Five fields say what is run. `base` is the complete configuration of a full-size run; its task may be shared
+    Five fields define what to run. `base` is the complete configuration of a full-size run; its task may be shared
     with other experiments. `models` has the layer of each model. `variants` are named changes to `base`;
-    `goru reproduce` runs all of them, and those `on_request` when they are named. `quick` changes `base` into a small
-    version, `generated` into one that needs no files; a run of them is called `quick`, `quick-VARIANT` and so on.
+    `goru reproduce` runs all of them, and those `on_request` only if they are named. `quick` turns `base` into a small
+    version, `generated` into one that needs no files; their runs are called `quick`, `quick-VARIANT` and so on.
 
-    Where one result consists of several trainings (folds, tasks), each variant is one of them, and `parts` is what
-    they are called. Tables then show means over the parts, and "paper" stands for all of them.
+    If one result consists of several runs (folds, tasks), each variant is one of them, and `parts` is their name in
+    the plural. Tables then show means over the parts, and "paper" stands for all of them.
 
-    An experiment beyond the paper has no `paper` and no `claims`. Every field with a default can be left out.
+    An experiment beyond the paper has no `paper` and no `claims`. Every field with a default is optional.
     """
 
     name: str
@@ -96,42 +96,42 @@ class Experiment:
     on_request: Mapping[str, Changes] = field(default_factory=dict)
     parts: str = ""
     memory: Callable[[Any], int] | None = None
-    """From its task to the memory of the models that start with one, so that it follows the task's length."""
+    """From its task to the `memory` of the models that have one, so it follows the length of the task."""
     quick: Smaller = field(default_factory=Smaller)
     generated: Smaller | None = None
-    """None: the data are generated anyway."""
+    """None: the data are always generated."""
 
     paper: Paper | None = None
     claims: tuple[Claim, ...] = ()
     matched: str = ""
-    """What sizes the models have in common, and what not."""
+    """Which sizes the models have in common."""
     decisions: tuple[str, ...] = ()
-    """What was decided where the paper is silent."""
+    """Our decisions where the paper is silent."""
 
     columns: tuple[Column, ...] = field(default_factory=against_baseline)
     """The columns of its table of results."""
     references: Callable[[Group], References] = lambda _: {}
-    """Rows for what needs no learning, below the models."""
+    """Reference levels that need no learning, shown below the models."""
     more_tables: tuple[Callable[[Group], Table], ...] = ()
     drawings: tuple[Drawing, ...] = ()
     measure: Measure | None = field(default_factory=loss_share)
-    """The number by which it ranks the models; None: it has no place in the tables over all experiments."""
+    """The number by which it ranks the models; None: it is not in the tables over all experiments."""
     finding: Callable[[Group], str] | None = None
-    """What its runs show, in a sentence; none: who has solved it, or who is first by its measure."""
+    """A sentence on what its runs show; None: which models solve it, or lead by its measure."""
     leads: bool = False
-    """Whether its finding is among those that the report begins with."""
+    """Whether its finding is in the summary of the report."""
     curves: bool = True
-    """Whether losses along training are drawn: those of different tasks have nothing in common."""
+    """Whether to draw loss curves; those of different tasks have nothing in common."""
     log_loss: bool = False
-    """Whether they are drawn on a logarithmic scale."""
+    """Whether to draw them on a logarithmic scale."""
     in_overview: bool = False
     """Whether its curves are part of the README's figure."""
 
     time_steps: Callable[[Any], float] | None = None
-    """From its task to the time steps of a training batch, padding included: the cost of a step is proportional."""
+    """From its task to the time steps of a training batch, including padding: the cost of a step is proportional."""
 
     def found(self, group: Group) -> str:
-        """What the runs of a group show, in a sentence; empty while they show nothing."""
+        """A sentence on what the runs of a group show; empty if nothing yet."""
         if self.finding is not None:
             return self.finding(group)
         if self.measure is None:
@@ -150,24 +150,24 @@ class Experiment:
 
     @property
     def part_count(self) -> int:
-        """How many trainings of a model make one result."""
+        """How many runs of a model make one result."""
         return len(self.variants) if self.parts else 1
 
     @property
     def quick_changes(self) -> Changes:
-        """All changes that make the small version: it needs no files either."""
+        """All changes of the small version, which needs no files either."""
         return {**(self.generated.changes if self.generated else {}), **self.quick.changes}
 
     def has(self, variant: str) -> bool:
-        """Whether `variant` names settings of this experiment, so that no others may be called so."""
+        """Whether `variant` is a reserved name of this experiment."""
         return split_variant(variant)[1] in {"paper", *self.all_variants}
 
     def kind_of(self, variant: str) -> str:
-        """quick, generated, own (settings that the experiment has no name for), or empty: full size."""
+        """quick, generated, own (custom settings), or empty: full size."""
         return split_variant(variant)[0] if self.has(variant) else "own"
 
     def group_of(self, variant: str) -> str:
-        """The variant under which a run is shown: the parts of one result come together."""
+        """The variant under which a run is shown: one for all parts of a result."""
         kind, setting = split_variant(variant)
         return (kind or "paper") if self.parts and setting in self.variants else variant
 
@@ -184,7 +184,7 @@ class Experiment:
         if kind == "generated" and not self.generated:
             raise UsageError(f"{self.name} needs no files: remove `generated`.")
         if kind and self.generated and changes.keys() & self.generated.changes.keys():
-            raise UsageError(f"{setting} is a setting with data of its own, not for generated ones.")
+            raise UsageError(f"{setting} has its own data and cannot use generated data.")
         smaller = {
             "": {},
             "generated": self.generated.changes if self.generated else {},
@@ -198,17 +198,17 @@ class Experiment:
             raise UsageError(f"{self.name}, variant {variant}: {error}.") from None
 
     def with_memory(self, config: RunConfig) -> RunConfig:
-        """The configuration with the memory that fits its task, where the model starts with one."""
+        """The configuration with the `memory` for its task, if the model has one."""
         if self.memory is None or config.layer.memory is None:
             return config
         return override(config, {"layer.memory": self.memory(config.task)})
 
     def tasks(self) -> set[type]:
-        """The kinds of tasks among its variants."""
+        """The task classes of its variants."""
         return {type(self.base.task), *(type(c["task"]) for c in self.all_variants.values() if "task" in c)}
 
     def variant_of(self, config: RunConfig) -> str | None:
-        """The name of the variant that a configuration is, whatever it calls itself."""
+        """The name of the variant with the settings of a configuration, whatever its own name."""
         for kind in ("", "generated", "quick") if self.generated else ("", "quick"):
             for setting in self.all_variants:
                 with contextlib.suppress(UsageError):  # not every setting has generated data
@@ -218,9 +218,9 @@ class Experiment:
         return None
 
     def other_settings(self, config: RunConfig) -> str:
-        """How a run differs from the setting that it is called after; empty where it does not.
+        """How a run differs from the variant that it names; empty if it does not.
 
-        Threads and device may be any; a setting or model of the user's own has nothing to differ from.
+        Threads and device may differ; a custom setting or model has nothing to compare with.
         """
         if config.model not in self.models or not self.has(config.variant):
             return ""
@@ -228,7 +228,7 @@ class Experiment:
         return differences(as_on(config, known), known)
 
     def name_for(self, config: RunConfig, base: RunConfig) -> str:
-        """A name for `config`, made from `base`: a variant's own, or what is changed in the part that it belongs to."""
+        """A name for `config`, made from `base`: that of a variant, or the changes from the part that it belongs to."""
         if not self.has(base.variant):
             return variant_name(config, base)
         known = self.variant_of(config)
@@ -282,7 +282,7 @@ class Experiment:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass over the training set; 0 where there is none, or none was measured."""
+        """Steps of one pass over the training set; 0 if there is none, or none was measured."""
         return max((step_times()[key].steps_per_epoch for key in step_times() if key[0] == self.name), default=0)
 
     def steps_of(self, config: RunConfig) -> int:

@@ -44,7 +44,7 @@ EXPERIMENT = Experiment(
     title="Denoise task",
     label="Denoise",
     place=2,
-    summary="Pick ten symbols out of noise and say them in order.",
+    summary="Pick ten symbols out of noise and output them in order.",
     base=RunConfig(experiment="denoise", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.01), task=Denoise()),
     models=SYNTHETIC_MODELS,
     memory=lambda task: task.delay,
@@ -62,9 +62,9 @@ EXPERIMENT = Experiment(
     matched=MATCHED_PARAMETERS,
     decisions=(
         "The ten places are distinct (the authors' code draws them with replacement and loses symbols) "
-        "and the marker has a one-hot vector of its own (theirs is all zero).",
-        "The paper's learning rate is 0.01, the code's 0.001: both are run.",
-        "Loss and accuracy as in copying; `recall-loss-on` puts the loss on the last ten steps alone.",
+        "and the marker has its own one-hot vector (theirs is all zero).",
+        "The paper's learning rate is 0.01, the code's 0.001: we run both.",
+        "Loss and accuracy as in copying; `recall-loss-on` restricts the loss to the last ten steps.",
         "The paper gives no number of iterations: ours is 10,000, without early stopping.",
     ),
     columns=against_baseline(LEVELS),

@@ -1,4 +1,4 @@
-"""What the runs of an experiment show, in a sentence made from their numbers."""
+"""Sentences on what the runs of an experiment show, made from their numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from goru.lab.paper.columns import Measure
 
 _NAMED = 4
-"""Models that a sentence names with their numbers; of more it says the range."""
+"""A sentence names at most this many models with their numbers, and gives a range for the others."""
 
 
 def joined(words: Sequence[str]) -> str:
@@ -26,7 +26,7 @@ def joined(words: Sequence[str]) -> str:
 
 
 def who_solves(group: Group) -> str:
-    """Which models have solved a task and after how many iterations, and where the others have ended."""
+    """Which models solved a task and after how many iterations, and where the others ended."""
     losses = {name: loss for name in group.models if (loss := group.final_mean(name, "test_loss")) is not None}
     if not losses:
         return ""
@@ -47,7 +47,7 @@ def who_solves(group: Group) -> str:
 
 
 def first_step(group: Group, name: str) -> float | None:
-    """When a model was first below the bar; None where one of its runs was at no evaluation."""
+    """When a model was first below the bar; None if one of its runs never was."""
     steps = [record.first_step_below(SOLVED * group.baseline) for record in group.shown(name)]
     known = [step for step in steps if step is not None]
     return fmean(known) if known and len(known) == len(steps) else None

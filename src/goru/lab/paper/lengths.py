@@ -84,8 +84,8 @@ def longest(group: Group) -> str:
     if not solved:
         return ""
     if not ranked:
-        return "No model has solved any of the lengths."
-    return f"The longest silence solved: {joined([f'{title(name)} {solved[name]:,} steps' for name in ranked])}."
+        return "No model solved any of the lengths."
+    return f"Longest silence solved: {joined([f'{title(name)} {solved[name]:,} steps' for name in ranked])}."
 
 
 EXPERIMENT = Experiment(

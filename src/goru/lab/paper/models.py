@@ -1,4 +1,4 @@
-"""The models: how each is called and drawn, and the sizes that the paper gives them."""
+"""The models: their titles and colors, and their sizes in the paper."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Model:
     """The row of the paper's tables that it is compared with: both EURNNs with the paper's one."""
     color: str = "#8c8c8c"
     dashes: tuple[int, ...] = ()
-    """Pattern of its line, where it is a variation of another model."""
+    """Pattern of its line, if it is a variation of another model."""
     start_of: str = ""
-    """The model that it is but for its start: what claims say of that one is judged on this one as well."""
+    """The model that differs only in its initialization: claims about that one are also judged on this one."""
     ablation: bool = False
-    """Whether it is a model with something removed: reported in words below the results, not in a column."""
+    """Whether it is an ablation: reported in a sentence below the results, not in a column."""
 
 
 _NO_RESET, _NO_UPDATE = "GORU without reset gate", "GORU without update gate"
 
-# Distinct for color-blind readers too, by day and by night (Okabe and Ito, the two lightest darker). A model has one
-# color everywhere.
+# Distinct for color-blind readers too, on light and dark pages (Okabe and Ito, the two lightest made darker). A model
+# has the same color everywhere.
 MODELS = {
     model.name: model
     for model in (
@@ -53,12 +53,12 @@ RIVALS = ("gru", "lstm", *EURNNS)
 
 
 def model(name: str) -> Model:
-    """The model of a name; one that is not listed is called by its name and drawn in gray."""
+    """The model of a name; an unlisted one has its name as title and is drawn in gray."""
     return MODELS.get(name, Model(name, name))
 
 
 def title(name: str) -> str:
-    """How a model is called in figures and tables."""
+    """The title of a model in figures and tables."""
     return model(name).title
 
 
@@ -88,8 +88,8 @@ EQUAL_MODELS = {
     "gru": LayerConfig(cell="gru", hidden_size=128),
     "lstm": LayerConfig(cell="lstm", hidden_size=128),
 }
-"""All with the same hidden size, as in every experiment on a data set but the Penn Treebank."""
+"""All with the same hidden size, as in every experiment on a data set except Penn Treebank."""
 MATCHED_UNITS = "Matched: the hidden size, 128 for every model; the numbers of parameters are not equal."
 
 MAIN_MODELS = ("goru-memory", *EURNNS, "gru", "lstm")
-"""One start of each, GORU's as one should use it: the models of the small versions."""
+"""The models of the small versions: one initialization of each, for GORU the recommended one."""

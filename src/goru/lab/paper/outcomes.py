@@ -1,4 +1,4 @@
-"""What the runs of an experiment have given so far: the material of tables, figures and rules."""
+"""The results of the runs of an experiment so far, for tables, figures and rules."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Record:
     message: str = ""
     """Why it failed."""
     checked_since: Since = "run"
-    """Since when the files of a finished run have checksums."""
+    """Since when the files of a finished run have had checksums."""
 
     @property
     def finished(self) -> bool:
@@ -69,13 +69,13 @@ class Record:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a finished run reports of its data: sizes, reference levels."""
+        """What a finished run reports about its data: sizes, reference levels."""
         about = (self.result or {}).get("about")
         return about if isinstance(about, dict) else {}
 
     @cached_property
     def test(self) -> Curve:
-        """The held-out loss along training: the test set's, or the validation set's where that is evaluated."""
+        """The held-out loss along training: on the test set, or on the validation set if that is evaluated."""
         loss = "test_loss" if "test_loss" in self.metrics[0] else "valid_loss"
         lines = [line for line in self.metrics if loss in line]
         return Curve(
@@ -85,7 +85,7 @@ class Record:
         )
 
     def score(self, name: str) -> float | None:
-        """A final score; of an unfinished run the latest one."""
+        """A final score; for an unfinished run the latest one."""
         if self.result is not None:
             return self.result["final"].get(name)
         for line in reversed(self.metrics):
@@ -104,7 +104,7 @@ class Record:
 
 
 def number(value: float, digits: int) -> str:
-    """With so many decimals; what is not zero does not read as zero.
+    """A number with so many decimals; a nonzero number never prints as zero.
 
     >>> number(0.07218, 4), number(2e-6, 4), number(0.0, 4), number(100.0, 1)
     ('0.0722', '<0.0001', '0', '100.0')
@@ -136,7 +136,7 @@ class Spread:
         return self.text(digits)
 
     def text(self, digits: int, scale: float = 1.0) -> str:
-        """The mean with so many decimals, and the deviation where there are several seeds."""
+        """The mean with so many decimals, and the deviation if there are several seeds."""
         mean = number(scale * self.mean, digits)
         return f"{mean} ± {number(scale * self.deviation, digits)}" if self.count > 1 else mean
 
@@ -175,12 +175,12 @@ class Group:
 
     @property
     def suffix(self) -> str:
-        """The variant in brackets; the paper's own setting needs no name."""
+        """The variant in parentheses; empty for the paper's setting."""
         return "" if self.variant == "paper" else f" ({self.variant})"
 
     @property
     def data_title(self) -> str:
-        """What the data are, by their true name; empty where the experiment's title says it."""
+        """The name of the data; empty if the experiment's title says it."""
         return self.first.config.task.data_title
 
     @property
@@ -198,7 +198,7 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """quick, generated, own (settings that the laboratory has no name for), or empty: full size."""
+        """quick, generated, own (custom settings), or empty: full size."""
         return self.experiment.kind_of(self.variant)
 
     def runs(self, model: str) -> list[Record]:
@@ -208,9 +208,9 @@ class Group:
         return [record for record in self.runs(model) if record.finished]
 
     def shown(self, model: str) -> list[Record]:
-        """The runs that a model's numbers rest on: the finished ones, or the unfinished where none is finished.
+        """The runs behind a model's numbers: the finished ones, or the unfinished ones if none is finished.
 
-        Of an experiment in parts: the runs of the seeds that have finished all parts, where there is one.
+        For an experiment in parts: the runs of the seeds that have finished all parts, if there are any.
         """
         finished, complete = self.finished(model), self.complete_seeds(model)
         return [r for r in finished if r.config.seed in complete] or finished or list(self.runs(model))
@@ -223,7 +223,7 @@ class Group:
         return {seed for seed, parts in done.items() if len(parts) == self.experiment.part_count}
 
     def parts_done(self, model: str, score: str = "") -> int:
-        """How many parts (with a score) the seed has finished that has finished most."""
+        """The most parts (with a score) that any seed has finished."""
         done = [r.config.seed for r in self.finished(model) if not score or r.score(score) is not None]
         return max((done.count(seed) for seed in done), default=0)
 
@@ -243,17 +243,17 @@ class Group:
         return spread(values) if values else None
 
     def final_mean(self, model: str, name: str) -> float | None:
-        """The mean of a score over the finished runs that are shown; None where none is finished."""
+        """The mean of a score over the finished runs that are shown; None if none is finished."""
         found = self.scores(model, name) if self.finished(model) else None
         return found.mean if found else None
 
     def reference(self, name: str) -> float:
-        """The mean of a reference level that the runs report of their data; nan where none does."""
+        """The mean of a reference level that the runs report; nan if none does."""
         values = [value for record in self.records if isinstance(value := record.about.get(name), (int, float))]
         return fmean(values) if values else math.nan
 
     @property
     def as_in_the_paper(self) -> bool:
-        """Whether no run differs from the paper in what no variant of the experiment has as the paper does."""
+        """Whether all runs have the paper's settings where the variants differ from them (`Paper.differs`)."""
         wanted = self.experiment.paper.differs if self.experiment.paper else {}
         return all(flat(record.config).get(path) == value for record in self.records for path, value in wanted.items())

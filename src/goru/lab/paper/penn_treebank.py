@@ -104,7 +104,7 @@ EXPERIMENT = Experiment(
         Claim("C9", "On Penn Treebank GORU is close to LSTM and GRU and well ahead of EURNN.", close_to_the_best),
         Claim("C10", "Removing either gate hurts on Penn Treebank.", both_gates_help, about_goru=False),
     ),
-    matched="Matched: the paper's hidden sizes, which it chose; the numbers of parameters are not equal.",
+    matched="Matched: the paper's hidden sizes; the numbers of parameters are not equal.",
     decisions=(
         "The learning rate stays 0.001 (decay 0.9) for 7 epochs; a run stops after 3 epochs without a lower "
         "validation loss, and the best epoch is tested. The rule is the same for all models.",
@@ -115,7 +115,7 @@ EXPERIMENT = Experiment(
         "Epochs 5, 6, 7, 8 gained 0.024, 0.016, 0.011, 0.007 bits (GORU) and 0.028, 0.019, 0.012, 0.008 (LSTM): "
         "both were still falling, slowly.",
         "The two rates were compared over 2 epochs, not over 7.",
-        "32 lanes of the training text, 50 steps a segment, the state carried from one to the next and "
+        "32 lanes of the training text, 50 steps per segment, the state carried from one to the next and "
         "zero where an epoch begins. Validation and test text are read in one pass from a zero state.",
         "Characters are fed one-hot; the head starts Glorot-uniform.",
     ),

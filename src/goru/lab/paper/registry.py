@@ -1,4 +1,4 @@
-"""Finds the experiments: one in each file of this package that has an `EXPERIMENT`, and in files that the user names.
+"""Find the experiments: every file of this package with an `EXPERIMENT`, and files that the user names.
 
 The environment variable GORU_EXPERIMENTS names further files, separated like the folders of PATH. They are Python
 code and are run: name only files that you trust.
@@ -22,9 +22,9 @@ VARIABLE = "GORU_EXPERIMENTS"
 
 
 class Registry(Mapping[str, Experiment]):
-    """The experiments by name, in the paper's order; found when they are first looked up.
+    """The experiments by name, in the paper's order, found on first use.
 
-    So a mistake in a file that the user names is an error of the command, not of an import.
+    So an error in a user's file is an error of the command, not of an import.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def _find() -> dict[str, Experiment]:
         if not isinstance(one, Experiment):
             raise LabError(f"{path} (named by {VARIABLE}) should define EXPERIMENT, a goru.lab.paper.Experiment.")
         if one.name in found:
-            raise LabError(f"{path} (named by {VARIABLE}): there is an experiment {one.name}; choose another name.")
+            raise LabError(f"{path} (named by {VARIABLE}): the experiment {one.name} exists; choose another name.")
         found[one.name] = one
     return found
 
@@ -73,7 +73,7 @@ def _run(path: Path) -> ModuleType:
     except FileNotFoundError as error:
         if error.filename != str(path):
             raise LabError(f"cannot run {path} (named by {VARIABLE}): {error}.") from error
-        raise LabError(f"there is no file {path} (named by {VARIABLE}).") from None
+        raise LabError(f"{path} (named by {VARIABLE}) does not exist.") from None
     except Exception as error:
         raise LabError(f"cannot run {path} (named by {VARIABLE}): {type(error).__name__}: {error}") from error
     return module

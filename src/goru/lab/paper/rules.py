@@ -1,4 +1,4 @@
-"""The words in which claims are judged: solved, at the baseline, better, best."""
+"""The vocabulary of claims: solved, at the baseline, better, best."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from goru.lab.paper.definition import Experiment
 
 SOLVED = 0.1
-"""Solved: final test loss below this share of the baseline."""
+"""Solved: final test loss below this fraction of the baseline."""
 AT_BASELINE = 0.9
-"""At the baseline: final test loss above this share of it."""
+"""At the baseline: final test loss above this fraction of it."""
 LAST = 20
-"""Evaluations at the end of training that are reported beside the last one."""
+"""Number of final evaluations to report besides the last one."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class Statement:
 
 
 class MissingError(Exception):
-    """What a claim needs and is not there yet, in words."""
+    """A claim needs runs that are missing; the message says which."""
 
 
 class Facts:
-    """What a rule can look up in a group of runs; `stand_in` is the model that takes GORU's place."""
+    """What a rule can look up in a group of runs; `stand_in` replaces GORU."""
 
     def __init__(self, group: Group, stand_in: str = "") -> None:
         self.group, self.stand_in = group, stand_in
         self.seeds: dict[str, int] = {}
-        """On how many seeds of each model the verdict rests."""
+        """The number of seeds of each model behind the verdict."""
 
     @property
     def experiment(self) -> Experiment:
@@ -52,7 +52,7 @@ class Facts:
         return title(self.name(model))
 
     def runs(self, model: str) -> list[Record]:
-        """The finished runs of a model; MissingError where there is none."""
+        """The finished runs of a model; MissingError if there are none."""
         name = self.name(model)
         found = self.group.finished(name)
         if not found:
@@ -78,7 +78,7 @@ class Facts:
         return spread([100 * value for value in values if value is not None]).deviation
 
     def failures(self) -> list[str]:
-        """The models looked up that have failed runs, in words."""
+        """Descriptions of the models looked up that have failed runs."""
         found = []
         for name in self.seeds:
             records = self.group.models[name]
@@ -117,7 +117,7 @@ class Facts:
         return ", ".join(f"{self.title(m)} at {number(100 * self.share(m), 1)}% of the baseline" for m in models)
 
     def steadiness(self, *models: str) -> str:
-        """How often models were below the bar at the end of training: the verdict hangs on the last evaluation."""
+        """How often models were below the bar at the end of training: the verdict depends on the last evaluation."""
         bar = SOLVED * self.group.baseline
         last = {m: [loss for run in self.runs(m) for loss in run.test.losses[-LAST:]] for m in models}
         counts = (f"{self.title(m)} in {sum(v < bar for v in last[m])} of the last {len(last[m])}" for m in models)
@@ -128,7 +128,7 @@ class Facts:
 
 
 Rule = Callable[[Facts], list[Statement]]
-"""From the facts to the statements of a claim, the first its heart."""
+"""From the facts to the statements of a claim, the main one first."""
 
 
 def better(a: Spread, b: Spread) -> bool:
@@ -153,7 +153,7 @@ def best(what: str, ours: Spread, others: Sequence[Spread], evidence: str, *, hi
 
 @dataclass(frozen=True)
 class Level:
-    """What a figure of the paper shows of a model, in words, and whether a loss of ours agrees with it."""
+    """What a figure of the paper shows about a model, and whether our loss agrees with it."""
 
     text: str
     holds: Callable[[float, Sequence[float], float], bool]

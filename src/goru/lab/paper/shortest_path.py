@@ -1,4 +1,4 @@
-"""Shortest path: read a graph edge by edge, then say the shortest path between two of its nodes."""
+"""Shortest path: read a graph edge by edge, then output the shortest path between two of its nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _difference(group: Group, name: str) -> str | Cell:
 
 
 def _guesses(group: Group) -> dict[str, dict[str, str]]:
-    """What one scores without reading the graph, and with a look at the neighbors of the source."""
+    """The score of a guess without reading the graph, and with the neighbors of the source."""
     return {
         title: {
             "accuracy %": f"{100 * group.reference(f'{level}_accuracy'):.1f}",
@@ -46,7 +46,7 @@ EXPERIMENT = Experiment(
     title="Algorithmic task: shortest path",
     label="Shortest path",
     place=4,
-    summary="Read a graph of nine nodes edge by edge, then say the shortest path between two of them.",
+    summary="Read a graph of nine nodes edge by edge, then output the shortest path between two of them.",
     base=RunConfig(
         experiment="shortest_path",
         steps=0,

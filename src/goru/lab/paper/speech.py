@@ -65,7 +65,7 @@ def _on_another_corpus(group: Group) -> bool:
     return on_files(group) and not _on_timit(group)
 
 
-_AGREES = "Agrees: on the same side of GORU's error."
+_AGREES = "Agrees: on the same side of GORU's error as in the paper."
 
 EXPERIMENT = Experiment(
     name="speech",
@@ -116,14 +116,14 @@ EXPERIMENT = Experiment(
         Column("of GORU's", lambda group, name: _percent(_share(group, name)), on_files, brief=True),
         Column("paper: of GORU's", lambda _, name: _percent(_paper_share(name)), on_files, brief=True),
         Column(
-            "and here",
+            "ours",
             _agreement,
             _on_another_corpus,
             brief=True,
             note=f"Not the paper's corpus: errors are compared as shares of GORU's. {_AGREES}",
         ),
         Column(
-            "and here",
+            "ours",
             _agreement,
             _on_timit,
             brief=True,

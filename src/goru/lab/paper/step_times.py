@@ -1,6 +1,6 @@
-"""What a training step costs: `step_times.json`, as `goru bench` measured it on the reference machine.
+"""The time of a training step: `step_times.json`, measured with `goru bench` on the reference machine.
 
-To renew it in a checkout, on an idle machine: goru bench --out src/goru/lab/paper/step_times.json
+To update it in a checkout, on an idle machine: goru bench --out src/goru/lab/paper/step_times.json
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class StepTime:
     cpu_seconds: float
     """Processor seconds of a training step with one thread."""
     steps_per_epoch: int
-    """Steps of one pass over the training set; 0 where data are generated without end."""
+    """Steps of one pass over the training set; 0 if data are generated without end."""
 
 
 @cache

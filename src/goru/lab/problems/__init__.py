@@ -1,4 +1,4 @@
-"""Tasks made ready for a run: batches, the network, losses and scores. The settings are in `goru.lab.tasks`.
+"""Tasks ready for a run: batches, the network, losses and scores. The settings are in `goru.lab.tasks`.
 
-These modules need torch; the settings do not, so that listing experiments takes no time.
+These modules import torch; the settings do not, so listing experiments is fast.
 """

@@ -1,4 +1,4 @@
-"""Adding: two numbers of a long sequence are marked; say their sum at the end.
+"""Adding: two numbers of a long sequence are marked; output their sum at the end.
 
 Legend: T steps, B batch. Inputs (T, B, 2): a number in [0, 1) and a mark, which is 1 at one step of each half.
 """

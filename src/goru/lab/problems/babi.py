@@ -22,7 +22,7 @@ from goru.lab.networks import QuestionReader
 from goru.lab.problems.concatenated import ConcatenatedSequences
 from goru.lab.problems.epochs import Epochs, in_order
 from goru.lab.tasks.babi import Babi
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
 
 VALIDATION_SHARE = 10
 """One in ten of the training questions, the last ones of the file, is for validation, in whole stories."""
@@ -73,10 +73,7 @@ class _Questions:
         return Asked(*self.statements.padded(rows), *self.question.padded(rows), self.answers[rows])
 
 
-class BabiProblem(Problem):
-    tracked = ("valid",)
-    final = ("valid", "test")
-
+class BabiProblem(DataProblem):
     def __init__(self, task: Babi, train: list[Question], test: list[Question], *, seed: int, batch_size: int) -> None:
         self.task = task
         everything = train + test
@@ -113,9 +110,6 @@ class BabiProblem(Problem):
             loss += cross_entropy(logits, answers, reduction="sum").item()
             right += (logits.argmax(-1) == answers).sum().item()
         return {"loss": loss / len(questions), "accuracy": right / len(questions)}
-
-    def score(self, metrics: dict[str, float]) -> float | None:
-        return metrics["valid_loss"]
 
     def _answer_shares(self, split: str) -> Tensor:
         counts = torch.bincount(self.sets[split].answers, minlength=len(self.answers)).double()

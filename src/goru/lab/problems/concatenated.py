@@ -16,7 +16,7 @@ class ConcatenatedSequences:
         """Sequences run along their first axis; the other dimensions and the type are the same for all."""
         lengths = np.array([len(one) for one in sequences], dtype=np.int64)
         if not len(lengths) or lengths.min() < 1:
-            raise ValueError("needs at least one sequence, and none that is empty")
+            raise ValueError("needs at least one sequence, and no empty ones")
         self.values = torch.from_numpy(np.concatenate(sequences))
         self.lengths = torch.from_numpy(lengths)
         self._first = torch.from_numpy(np.concatenate([[0], lengths[:-1].cumsum()]))

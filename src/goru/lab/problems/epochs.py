@@ -1,4 +1,4 @@
-"""The order in which a finite training set is seen: a function of the seed and the step."""
+"""The order of a finite training set: a function of the seed and the step."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 from goru.lab.tasks.task import stream
 
 POOL = 8
-"""Batches among which sequences of like length come together; more pad less, but shuffle less."""
+"""Batches per pool of sequences of similar length; more means less padding, but less shuffling."""
 
 
 class Epochs:
-    """Shuffled batches, anew in every epoch; the last batch of an epoch may be smaller.
+    """Batches, reshuffled in every epoch; the last batch of an epoch may be smaller.
 
     With `lengths`, sequences are sorted by length inside pools of a few batches, so that a batch holds little
     padding; the batches then come in random order.

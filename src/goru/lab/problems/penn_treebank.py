@@ -19,11 +19,11 @@ from goru.lab.data.readers import characters
 from goru.lab.errors import LabError
 from goru.lab.networks import LanguageModel
 from goru.lab.tasks.penn_treebank import PennTreebank
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
 
 SPLITS = ("train", "valid", "test")
 _CHUNK = 1000
-"""Steps evaluated at a time; the state goes on from one to the next."""
+"""Steps evaluated at a time; the state is carried from one segment to the next."""
 _HELD_OUT = 10
 """Generated validation and test texts are this many times shorter than the training text."""
 
@@ -49,10 +49,7 @@ def load(task: PennTreebank) -> dict[str, str]:
     return {split: characters.parse(content[name], name) for split, name in names.items()}
 
 
-class PennTreebankProblem(Problem):
-    tracked = ("valid",)
-    final = ("valid", "test")
-
+class PennTreebankProblem(DataProblem):
     def __init__(self, texts: dict[str, str], length: int, lanes: int) -> None:
         self.alphabet = characters.alphabet(texts["train"])
         self.texts = {split: _numbers(content, self.alphabet, split) for split, content in texts.items()}
@@ -62,7 +59,7 @@ class PennTreebankProblem(Problem):
         if not self.steps_per_epoch:
             raise LabError(f"{len(train)} characters are too few for {lanes} lanes of {length} steps.")
         self._length = length
-        # (steps, lanes); the lanes follow one another in the text. What does not fill a segment is left out.
+        # (steps, lanes); the lanes follow one another in the text. An incomplete segment is dropped.
         self._inputs = train[: lane * lanes].view(lanes, lane).t().contiguous()
         self._targets = train[1 : lane * lanes + 1].view(lanes, lane).t().contiguous()
 
@@ -93,9 +90,6 @@ class PennTreebankProblem(Problem):
         loss = nats / (len(content) - 1)
         return {"loss": loss, "bpc": loss / math.log(2)}
 
-    def score(self, metrics: dict[str, float]) -> float | None:
-        return metrics["valid_loss"]
-
     def baseline(self) -> float:
         """Cross-entropy on the test text of the training text's character frequencies."""
         counts = torch.bincount(self.texts["train"].long(), minlength=len(self.alphabet)).double()
@@ -111,7 +105,7 @@ class PennTreebankProblem(Problem):
 
 
 def _numbers(content: str, alphabet: tuple[str, ...], split: str) -> Tensor:
-    """The text as one number a character (uint8)."""
+    """The text as one number per character (uint8)."""
     points = np.frombuffer(content.encode("utf-32-le"), dtype=np.uint32)
     symbols = np.array([ord(symbol) for symbol in alphabet], dtype=np.uint32)
     places = np.minimum(np.searchsorted(symbols, points), len(symbols) - 1)

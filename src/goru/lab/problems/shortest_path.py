@@ -1,4 +1,4 @@
-"""Shortest path: read a graph edge by edge and a query, then say the nodes of the path.
+"""Shortest path: read a graph edge by edge and a query, then output the nodes of the path.
 
 Legend: T steps, B batch, K outputs. The inputs are 76 tokens, the 76th the first `ans`; an `ans` follows
 for each node of the path. The outputs (the path, then the end symbol) are read from the 76th step on.
@@ -20,7 +20,7 @@ from goru.lab.data.readers.paths import ANSWER, END, INPUT_STEPS, NODES, TOKENS,
 from goru.lab.networks import StepTagger
 from goru.lab.problems.epochs import Epochs
 from goru.lab.tasks.shortest_path import ShortestPath
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
 
 SIZES = {"train": 950, "valid": 50, "test": 1000}
 _FILES = {"train": "train/4_tokens.txt", "valid": "train/4_tokens.txt.val", "test": "test/4_tokens.txt"}
@@ -60,10 +60,7 @@ def encode(examples: list[Example]) -> Graphs:
     return Graphs(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
-class ShortestPathProblem(Problem):
-    tracked = ("valid",)
-    final = ("valid", "test")
-
+class ShortestPathProblem(DataProblem):
     def __init__(self, examples: dict[str, list[Example]], seed: int, batch_size: int) -> None:
         self._sets = {split: encode(some) for split, some in examples.items()}
         self._examples = examples
@@ -100,9 +97,6 @@ class ShortestPathProblem(Problem):
             "sequence_accuracy": (right | ~counts).all(0).double().mean().item(),
         }
 
-    def score(self, metrics: dict[str, float]) -> float | None:
-        return metrics["valid_loss"]
-
     def baseline(self) -> float:
         """Entropy of the classes at each place of the output, pooled over the test set."""
         targets = self._sets["test"].targets
@@ -114,30 +108,30 @@ class ShortestPathProblem(Problem):
         return bits / int((targets != _NO_OUTPUT).sum())
 
     def about(self) -> dict[str, Any]:
-        """What answering without learning would reach on the test set.
+        """The score on the test set of answers without learning.
 
-        The answer is source, a middle node, target, end, end: the middle is any other node, or a neighbour
+        The answer is source, a middle node, target, end, end: the middle is any other node, or a neighbor
         of the source.
         """
-        any_node, neighbour = _without_learning(self._examples["test"])
+        any_node, neighbor = _without_learning(self._examples["test"])
         return {
             "examples": {split: len(some) for split, some in self._examples.items()},
             "any_node_accuracy": any_node[0],
             "any_node_sequence_accuracy": any_node[1],
-            "neighbour_accuracy": neighbour[0],
-            "neighbour_sequence_accuracy": neighbour[1],
+            "neighbour_accuracy": neighbor[0],
+            "neighbour_sequence_accuracy": neighbor[1],
         }
 
 
 def _without_learning(examples: list[Example]) -> list[tuple[float, float]]:
-    """Expected accuracy of symbols and of sequences, with any node and with a neighbour in the middle."""
+    """Expected accuracy of symbols and of sequences, with any node and with a neighbor in the middle."""
     levels = []
-    for choose in ("any", "neighbour"):
+    for choose in ("any", "neighbor"):
         right = whole = outputs = 0.0
         for tokens, path in examples:
             statements = tokens[: INPUT_STEPS - 4].reshape(-1, 4)
-            neighbours = int((statements[:, 0] == path[0]).sum())
-            chance = 1 / (NODES - 2) if choose == "any" else 1 / neighbours
+            neighbors = int((statements[:, 0] == path[0]).sum())
+            chance = 1 / (NODES - 2) if choose == "any" else 1 / neighbors
             outputs += len(path) + 1
             # Besides the middle: source, target and end of a path of three; else source and the last end.
             right += chance + (3 if len(path) == 3 else 2)

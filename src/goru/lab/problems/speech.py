@@ -26,7 +26,7 @@ from goru.lab.networks import FrameRegressor
 from goru.lab.problems.concatenated import ConcatenatedSequences
 from goru.lab.problems.epochs import Epochs, in_order
 from goru.lab.tasks.speech import Speech
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
 
 WINDOW, HOP = 256, 128
 BINS = WINDOW // 2 + 1
@@ -80,10 +80,7 @@ def log_magnitude(samples: np.ndarray) -> np.ndarray:
     return magnitude.clamp(min=FLOOR).log().numpy()
 
 
-class SpeechProblem(Problem):
-    tracked = ("valid",)
-    final = ("valid", "test")
-
+class SpeechProblem(DataProblem):
     def __init__(self, splits: dict[str, Callable[[], Iterator[np.ndarray]]], seed: int, batch_size: int) -> None:
         self._splits = splits
         train = [log_magnitude(samples) for samples in splits["train"]()]
@@ -91,18 +88,18 @@ class SpeechProblem(Problem):
         self.mean = everything.mean(0, dtype=np.float64).astype(np.float32)
         self.deviation = float(np.sqrt(np.square(everything - self.mean).mean(dtype=np.float64)))
         del everything
-        self._sets = {"train": self._normalised(train)}
+        self._sets = {"train": self._normalized(train)}
         self._epochs = Epochs(len(train), batch_size, seed, self._sets["train"].lengths)
         self.steps_per_epoch = self._epochs.steps
 
-    def _normalised(self, spectra: Sequence[np.ndarray]) -> ConcatenatedSequences:
+    def _normalized(self, spectra: Sequence[np.ndarray]) -> ConcatenatedSequences:
         return ConcatenatedSequences([(frames - self.mean) / np.float32(self.deviation) for frames in spectra])
 
     def frames(self, split: str) -> ConcatenatedSequences:
-        """The normalised frames of a split, read when first asked for."""
+        """The normalized frames of a split, read when first asked for."""
         if split not in self._sets:
             spectra = [log_magnitude(samples) for samples in self._splits[split]()]
-            self._sets[split] = self._normalised(spectra)
+            self._sets[split] = self._normalized(spectra)
         return self._sets[split]
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
@@ -117,13 +114,10 @@ class SpeechProblem(Problem):
 
     def _squares(self, network: nn.Module, batch: Frames) -> Tensor:
         """The sum of squared errors over the frames that count, in the units of the log-magnitude."""
-        errors = network(batch.inputs, batch.lengths) - batch.targets.to(self._device(network))
+        predicted = network(batch.inputs, batch.lengths)
+        errors = predicted - batch.targets.to(predicted.device)
         counts = torch.arange(len(errors)).unsqueeze(1) < batch.lengths
         return (errors.square().sum(-1) * counts.to(errors.device)).sum() * self.deviation**2
-
-    @staticmethod
-    def _device(network: nn.Module) -> torch.device:
-        return next(network.parameters()).device
 
     def loss(self, network: nn.Module, batch: Frames, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Mean squared error over the frames that count."""
@@ -139,9 +133,6 @@ class SpeechProblem(Problem):
             squares += self._squares(network, batch).item()
             count += int(batch.lengths.sum()) * BINS
         return {"loss": squares / count}
-
-    def score(self, metrics: dict[str, float]) -> float | None:
-        return metrics["valid_loss"]
 
     def baseline(self) -> float:
         """The error on the test set of saying the mean of every bin."""

@@ -1,4 +1,4 @@
-"""The report: figures, tables, judged claims and one page, from run directories alone."""
+"""The report: figures, tables, verdicts and a page, made from run directories."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["Written", "record", "write"]
 
 @dataclass(frozen=True)
 class Written:
-    """What a report consists of."""
+    """The contents of a report."""
 
     page: Path
     tables: list[Table]
     verdicts: list[claims.Verdict]
     learned: list[str]
-    """What small runs have learned, a sentence each."""
+    """One sentence per small run on what it learned."""
     problems: list[str]
-    """Runs that were left out, and why."""
+    """Runs that were skipped, and why."""
     notices: list[str]
-    """What to know about the runs that were read."""
+    """Remarks on the runs."""
 
 
 def write(runs: Path, out: Path) -> Written:
@@ -87,5 +87,5 @@ def _markdown(
     if cost:
         parts.append(f"{tables.markdown(cost)}\n{costs.HOW_COUNTED}")
     parts += [f"{notice}\n" for notice in notices]
-    parts += [f"Left out: {tables.plain(problem)}\n" for problem in problems]
+    parts += [f"Skipped: {tables.plain(problem)}\n" for problem in problems]
     return "\n".join(parts)

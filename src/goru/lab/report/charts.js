@@ -49,7 +49,7 @@ const swatch = (s) => {
   made.setAttribute("class", "swatch");
   made.setAttribute("viewBox", "0 0 22 8");
   made.setAttribute("aria-hidden", "true");
-  draw(made, "line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: s.colour, "stroke-width": 3, ...(s.dash ? { "stroke-dasharray": s.dash } : {}) });
+  draw(made, "line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: s.color, "stroke-width": 3, ...(s.dash ? { "stroke-dasharray": s.dash } : {}) });
   return made;
 };
 // What it switches, and between what: "x: steps | minutes"
@@ -77,7 +77,7 @@ let clips = 0;
 
 // A chart of losses. A small one is a panel of the overview: no tools, and the table beside it says whose line it is.
 function losses(figure, data, small = false) {
-  const margin = { left: small ? 40 : 52, right: 20, top: 26, bottom: 40 };
+  const margin = { left: small ? 40 : 52, right: 26, top: 26, bottom: 40 };
   const shown = data.series.map(() => true);
   const state = { along: "steps", log: data.log, x: null, y: null, at: null };
   const svg = drawing();
@@ -121,8 +121,8 @@ function losses(figure, data, small = false) {
 
   function render() {
     const width = Math.max(260, svg.parentNode.clientWidth), height = small ? 190 : clamp(Math.round(width * 0.52), 260, 330);
-    const labelled = !small && width >= 480;
-    margin.right = labelled ? 6.1 * Math.max(...visible().map((s) => s.name.length + (s.mean.at(-1) > data.limits[1] ? 9 : 0)), 8) + 26 : 20;
+    const labeled = !small && width >= 480;
+    margin.right = labeled ? 6.1 * Math.max(...visible().map((s) => s.name.length + (s.mean.at(-1) > data.limits[1] ? 9 : 0)), 8) + 26 : 26;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.replaceChildren();
     const [x0, x1] = xRange(), [y0, y1] = yRange();
@@ -145,7 +145,7 @@ function losses(figure, data, small = false) {
     }
     draw(svg, "line", { class: "axis", x1: margin.left, x2: right, y1: bottom, y2: bottom });
     draw(svg, "text", { x: right, y: height - 6, "text-anchor": "end" }, state.along === "steps" ? "iterations" : "minutes of training");
-    draw(svg, "text", { x: 0, y: 12, ...(small ? { class: "title" } : {}) }, small ? data.label : `${data.loss}${state.log ? ", log scale" : ""}`);
+    draw(svg, "text", { x: 0, y: 12, ...(small ? { class: "title" } : {}) }, small ? `${data.label}: ${data.loss}` : `${data.loss}${state.log ? ", log scale" : ""}`);
     const plot = draw(svg, "g", { "clip-path": `url(#${clip})` });
     draw(plot, "rect", { class: "plot", fill: "transparent", x: margin.left, y: margin.top, width: right - margin.left, height: bottom - margin.top });
     draw(plot, "line", { class: "baseline", x1: margin.left, x2: right, y1: py(data.baseline), y2: py(data.baseline) });
@@ -154,19 +154,19 @@ function losses(figure, data, small = false) {
       const points = (values) => values.map((v, i) => (known(v) && !(state.log && v <= 0) ? `${px(s[state.along][i]).toFixed(1)},${clamp(py(v), -1e4, 1e4).toFixed(1)}` : null));
       if (s.low) {
         const high = points(s.high).filter(known), low = points(s.low).filter(known).reverse();
-        if (high.length) draw(plot, "path", { class: "band", fill: s.colour, d: `M${[...high, ...low].join("L")}Z` });
+        if (high.length) draw(plot, "path", { class: "band", fill: s.color, d: `M${[...high, ...low].join("L")}Z` });
       }
       let d = "", pen = false;
       for (const point of points(s.mean)) { if (point) d += (pen ? "L" : "M") + point; pen = Boolean(point); }
-      draw(plot, "path", { class: "curve", "data-series": s.name, stroke: s.colour, d: d || "M0,0", ...(s.dash ? { "stroke-dasharray": s.dash } : {}) });
+      draw(plot, "path", { class: "curve", "data-series": s.name, stroke: s.color, d: d || "M0,0", ...(s.dash ? { "stroke-dasharray": s.dash } : {}) });
     });
     const ends = data.series.map((s, k) => {
       const last = s.mean.findLastIndex((v, i) => known(v) && s[state.along][i] <= x1);
       return shown[k] && last >= 0 ? { s, value: s.mean[last], x: px(s[state.along][last]), y: py(s.mean[last]) } : null;
     }).filter(known);
-    ends.push({ value: data.baseline, x: right, y: py(data.baseline), s: { name: "baseline", colour: "currentColor" } });
+    ends.push({ value: data.baseline, x: right, y: py(data.baseline), s: { name: "baseline", color: "currentColor" } });
     offScale(ends.filter((end) => end.y < margin.top - 1));
-    if (labelled) labels(ends.filter((end) => !(end.y > bottom + 20)));
+    if (labeled) labels(ends.filter((end) => !(end.y > bottom + 20)));
     draw(plot, "g", { class: "marks" });
     mark();
   }
@@ -175,7 +175,7 @@ function losses(figure, data, small = false) {
   function offScale(ends) {
     ends.forEach((end, k) => {
       const x = Math.min(end.x, scale.right) - 8 - 70 * k * Number(small), y = margin.top + 2;
-      const arrow = draw(svg, "path", { class: "off", fill: end.s.colour, d: `M${x - 5},${y + 8}h10l-5,-8z` });
+      const arrow = draw(svg, "path", { class: "off", fill: end.s.color, d: `M${x - 5},${y + 8}h10l-5,-8z` });
       draw(arrow, "title", {}, `${end.s.name} ends off the scale, at ${figures(end.value)}`);
       if (small) draw(svg, "text", { x: x - 9, y: y + 9, "text-anchor": "end" }, figures(end.value));
     });
@@ -193,7 +193,7 @@ function losses(figure, data, small = false) {
     }
     for (const { s, x: from, y, at, value } of placed) {
       const off = y < margin.top - 1;
-      draw(svg, "path", { class: "leader", stroke: s.colour, d: `M${Math.min(from, scale.right) + 2},${clamp(y, margin.top + 4, scale.bottom)}L${x - 4},${at}` });
+      draw(svg, "path", { class: "leader", stroke: s.color, d: `M${Math.min(from, scale.right) + 2},${clamp(y, margin.top + 4, scale.bottom)}L${x - 4},${at}` });
       draw(svg, "text", { class: "label", x, y: at + 4 }, off ? `${s.name} ↑ ${figures(value)}` : s.name);
     }
   }
@@ -211,7 +211,7 @@ function losses(figure, data, small = false) {
       const i = nearest(s, state.at), value = s.mean[i], reached = state.at <= s[state.along].at(-1) * 1.0001;
       rows.push({ s, value, text: reached ? figures(value) || "none" : "ended" });
       if (known(value) && reached)
-        draw(marks, "circle", { cx: scale.px(s[state.along][i]), cy: clamp(scale.py(value), -1e4, 1e4), r: 3.5, fill: s.colour });
+        draw(marks, "circle", { cx: scale.px(s[state.along][i]), cy: clamp(scale.py(value), -1e4, 1e4), r: 3.5, fill: s.color });
     });
     rows.sort((a, b) => (b.value ?? -1) - (a.value ?? -1));
     const where = state.along === "steps" ? `iteration ${counted(state.at)}` : `${figures(state.at)} minutes`;
@@ -330,7 +330,7 @@ function losses(figure, data, small = false) {
 
 function overview(figure, data) {
   const panels = element("div", { class: "panels" });
-  figure.append(panels);
+  figure.insertBefore(panels, figure.querySelector("p"));
   for (const name of data.panels) {
     const panel = element("div");
     panels.append(panel);
@@ -342,7 +342,7 @@ function gates(figure, data) {
   const margin = { left: 40, right: 8, top: 20, bottom: 24 }, high = 44, gap = 26, last = data.noise.length - 1;
   const svg = drawing();
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Share of update-gate units above ${data.threshold} over ${last + 1} time steps; grey: noise in the input`);
+  svg.setAttribute("aria-label", `Share of update-gate units above ${data.threshold} over ${last + 1} time steps; gray: noise in the input`);
   const slider = element("input", { class: "time", type: "range", min: 0, max: last, step: 1, value: 0, "aria-label": "Time step" });
   const readout = element("p", { class: "readout" }); // the slider says the same to a screen reader
   let px = null, at = 0;
@@ -367,7 +367,7 @@ function gates(figure, data) {
       }
       let d = "";
       s.share.forEach((share, t) => { d += `M${px(t).toFixed(2)},${top + high}v${(-high * share).toFixed(2)}h${wide.toFixed(2)}V${top + high}Z`; });
-      draw(svg, "path", { class: "bars", "data-series": s.name, fill: s.colour, d });
+      draw(svg, "path", { class: "bars", "data-series": s.name, fill: s.color, d });
     });
     for (const t of ticks(0, last, Math.max(3, width / 110))) draw(svg, "text", { x: px(t + 0.5), y: bottom + 17, "text-anchor": "middle" }, String(t));
     draw(svg, "rect", { class: "now", fill: "none", stroke: "currentColor", y: margin.top, height: bottom - margin.top, width: Math.max(wide, 2) });
@@ -388,7 +388,7 @@ function gates(figure, data) {
     show();
   };
   for (const kind of ["pointerdown", "pointermove"]) svg.addEventListener(kind, follow);
-  figure.append(element("p", { class: "soft" }, `Share of update-gate units above ${data.threshold} at each time step. Grey: noise in the input.`),
+  figure.append(element("p", { class: "soft" }, `Share of update-gate units above ${data.threshold} at each time step. Gray: noise in the input.`),
     element("div", {}, svg), slider, readout);
   render();
   onResize(svg.parentNode, render);

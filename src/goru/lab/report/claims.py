@@ -13,18 +13,18 @@ REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN = "reproduced", "partly", "not reproduc
 STATUSES = (REPRODUCED, PARTLY, NOT_REPRODUCED, OPEN)
 
 HOW_JUDGED = """\
-Solved: the final test loss is below 10 % of the baseline, the loss of the best answer that ignores the sequence. At
-the baseline: it is above 90 % of it. Best: better than every other model by more than the spread over seeds (the
-larger of the two standard deviations; with one seed there is none). Faster: a lower test loss on average over
-training. A claim is a list of statements, the main one first. It is reproduced when all hold, not reproduced when the
-first does not hold, and partly reproduced in all other cases. While a seed of a model has failed, it is at most
-partly reproduced. Numbers are means over finished seeds; with folds or tasks, over the seeds that have finished all
-of them. The paper has one EURNN, we run two, real and complex: where the paper says that it does well, the better one
-counts; where it says that it falls behind, both must. Where GORU was also run with another start, claims about GORU
-are judged on that one too. The rules were fixed before the runs; how claims are split into statements was
-revised once after the first runs, see docs/decisions.md.
+Solved: the final test loss is below 10 % of the baseline, the loss of the best answer that ignores the input. At the
+baseline: it is above 90 % of the baseline. Best: better than every other model by more than the spread over seeds (the
+larger of the two standard deviations; zero with one seed). Faster: a lower mean test loss over training. A claim is a
+list of statements, the main one first. It is reproduced if all hold, not reproduced if the first does not hold, and
+partly reproduced otherwise. If a seed of a model has failed, the claim is at most partly reproduced. Numbers are means
+over finished seeds; with folds or tasks, over the seeds that have finished all of them. The paper has one EURNN, we run
+two, real and complex: if the paper says that EURNN does well, the better one counts; if it says that EURNN falls
+behind, both must. Claims about GORU are also judged on GORU with other initializations, if those were run. The rules
+were fixed before the runs; how claims are split into statements was revised once after the first runs, see
+docs/decisions.md.
 """
-"""How claims are judged, for the reader of the page."""
+"""Shown on the page."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,23 @@ class Verdict:
     statements: tuple[Statement, ...] = ()
     note: str = ""
     stand_in: str = ""
-    """The model that took GORU's place, where one did."""
+    """The model judged in place of GORU, if any."""
 
     @property
     def runs(self) -> str:
-        """On which runs it was judged, in words."""
+        """A description of the runs that it was judged on."""
         setting = "" if self.stand_in and self.variant == "paper" else self.variant
         return ", ".join(part for part in (setting, paper.title(self.stand_in) if self.stand_in else "") if part)
 
     @property
     def anchor(self) -> str:
-        """Where on the page the evidence is."""
+        """The id of the evidence on the page."""
         return "-".join(part for part in (self.claim.name, self.experiment.name, self.variant, self.stand_in) if part)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with its verdicts: on the paper's setting first, then on the others."""
+    """A claim with its verdicts: first on the paper's setting, then on the others."""
 
     claim: Claim
     main: Verdict
@@ -62,7 +62,7 @@ class Judged:
 
 
 def judge(claim: Claim, group: Group, stand_in: str = "") -> Verdict:
-    """The verdict on a claim from the finished runs of a group, with another model in GORU's place on request."""
+    """The verdict on a claim from the finished runs of a group, optionally with another model in place of GORU."""
     facts = Facts(group, stand_in)
     try:
         statements = tuple(claim.rule(facts))
@@ -80,11 +80,13 @@ def judge(claim: Claim, group: Group, stand_in: str = "") -> Verdict:
 
 
 def judge_all(groups: list[Group]) -> list[Verdict]:
-    """Every claim on every full-size group that it is about, the paper's setting first; undecided where that was not
-    run."""
+    """Every claim on every full-size group of its experiment, first the paper's setting, even if that was not run.
+
+    Small runs, generated data and custom settings judge no claim.
+    """
     verdicts = []
     for one in paper.EXPERIMENTS.values():
-        about = [group for group in groups if group.experiment.name == one.name and _is_judged(group)]
+        about = [group for group in groups if group.experiment.name == one.name and not group.kind]
         for claim in one.claims:
             if not about or about[0].variant != "paper":
                 verdicts.append(Verdict(claim, one, "paper" if about else "", OPEN, note="not run"))
@@ -101,8 +103,3 @@ def by_claim(verdicts: list[Verdict]) -> list[Judged]:
     for verdict in verdicts:
         found.setdefault((verdict.experiment.name, verdict.claim.name), []).append(verdict)
     return [Judged(main.claim, main, others) for main, *others in found.values()]
-
-
-def _is_judged(group: Group) -> bool:
-    """Claims are judged on full-size runs only: small ones, generated data and settings of one's own say nothing."""
-    return not group.kind

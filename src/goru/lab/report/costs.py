@@ -1,4 +1,4 @@
-"""What the whole reproduction costs on the reference machine, and what it would cost with the authors' code."""
+"""The cost of the whole reproduction on the reference machine, and an estimate for the authors' code."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from goru.lab.training.config import RunConfig
 
 HOW_COUNTED = """\
 The reference machine has two cores (AMD EPYC, AVX2). Our cost is the processor time of a training step with one
-thread, as measured by `goru bench`, times the steps that a run has taken; for a run that is missing, times the steps
-that it may take (some will stop earlier). Of an experiment in parts the first part was measured; the others are
-estimated by the length of their sequences. The last column is the time by the clock that the runs took, evaluations
-included, on cores that they shared with other work. The cost of the authors' code is an extrapolation from a few
-measured steps (listed in lab/report/costs.py) on another machine with two cores (AVX-512): milliseconds of one time
-step = a + b x batch x units x mesh layers, with a and b by least squares, one pair for each cell. Three GORU shapes
-are known, and the law meets each within one percent; for EURNN there are only two, so nothing checks it. It counts
-the layer alone: head, optimizer and evaluations are free. GRU and LSTM are TensorFlow's own there and were not timed,
-so the comparison leaves them out.
+thread, as measured by `goru bench`, times the number of steps of a run; for a missing run, the maximum number of steps
+(some would stop earlier). For an experiment in parts only the first part was measured; the others are scaled by the
+length of their sequences. The last column is the wall-clock time of the runs, including evaluations, on cores shared
+with other work. The cost of the authors' code is extrapolated from a few measured steps (listed in
+lab/report/costs.py) on another machine with two cores (AVX-512): milliseconds per time step = a + b x batch x units x
+mesh layers, with a and b fitted by least squares for each cell. For GORU the fit matches the three measured shapes
+within one percent; for EURNN there are only two shapes, so nothing validates it. It covers only the layer: head,
+optimizer and evaluations are free. The authors' GRU and LSTM are TensorFlow's own and were not timed, so the comparison
+excludes them.
 """
-"""How costs are counted, for the reader of the page."""
+"""Shown on the page."""
 
 CORES = 2
-"""Of the reference machine: ours runs that many trainings at a time, the authors' code one with all of them."""
+"""Cores of the reference machine: ours trains this many models at a time, the authors' code one on all of them."""
 AUTHORS_STEP_MS = {
     "goru": {
         (220, 128, 128, 7): 723.0,
@@ -43,7 +43,7 @@ alone, by time steps, batch, units and mesh layers: GORU with the FFT mesh, EURN
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one run: as its steps were measured, what of that is missing, by the clock so far, the authors'."""
+    """Seconds of one run: from its measured steps, still missing, on the clock so far, with the authors' code."""
 
     finished: bool
     work: float
@@ -68,7 +68,7 @@ def authors_law(cell: str) -> tuple[float, float]:
 
 
 def authors_step_seconds(config: RunConfig) -> float | None:
-    """A training step of the authors' code, extrapolated; None where it has no such cell or the length is unknown."""
+    """A training step of the authors' code, extrapolated; None if it has no such cell or the length is unknown."""
     time_steps = paper.experiment(config.experiment).time_steps
     if config.layer.cell not in AUTHORS_STEP_MS or time_steps is None:
         return None
@@ -83,7 +83,7 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
     steps = record.step if record and record.finished else all_steps
     done = record.step if record else 0
     clock = record.seconds * config.threads if record else 0.0
-    step = one.step_seconds(config) or (clock / done if done else 0.0)  # a model that was not measured: its own time
+    step = one.step_seconds(config) or (clock / done if done else 0.0)  # not measured: use its own time
     theirs = authors_step_seconds(config)
     return Cost(
         record is not None and record.finished,
@@ -95,7 +95,7 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
 
 
 def _costs(groups: list[Group]) -> dict[str, list[Cost]]:
-    """By experiment: every full-size run that was found, and every missing one of the first seed."""
+    """By experiment: every full-size run found, and every missing one of the first seed."""
     found = {
         (r.config.experiment, r.config.variant, r.config.model, r.config.seed): r
         for group in groups
@@ -111,7 +111,7 @@ def _costs(groups: list[Group]) -> dict[str, list[Cost]]:
 
 
 def table(groups: list[Group]) -> Table | None:
-    """One row an experiment; None where there are no full-size runs."""
+    """One row per experiment; None if there are no full-size runs."""
     costs = _costs(groups)
     if not costs:
         return None
@@ -119,12 +119,12 @@ def table(groups: list[Group]) -> Table | None:
         "experiment",
         "runs finished",
         "core hours",
-        "of which still missing",
+        "still missing",
         f"hours on {CORES} cores",
-        "of which GORU and EURNN",
-        "the authors' code (extrapolation)",
-        "times as long",
-        "core hours by the clock",
+        "GORU and EURNN alone",
+        "authors' code (extrapolated)",
+        "ratio",
+        "core hours, wall clock",
     )
 
     def line(name: str, some: list[Cost]) -> tuple[Cell, ...]:

@@ -1,4 +1,4 @@
-"""What the figures show, as numbers: one source for the drawn figures and for those of the page."""
+"""The data of the figures, for the static files and for the interactive page."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Series:
 
 
 def series(group: Group) -> list[Series]:
-    """One for each model, over the runs that the tables show."""
+    """One per model, over the runs that the tables show."""
     return [_series(model, [record.test for record in group.shown(model)]) for model in group.models]
 
 
 def reading(group: Group) -> str:
-    """How curves of several runs are to be read; empty where each is of one."""
+    """How to read curves over several runs; empty if each is one run."""
     lengths = [{len(record.test.steps) for record in group.shown(model)} for model in group.models]
     if all(len(group.shown(model)) == 1 for model in group.models):
         return ""
-    cut = ", as far as all of them went" if any(len(some) > 1 for some in lengths) else ""
-    return f"Lines: mean over the runs of a model{cut}. Shades: the lowest and the highest of them."
+    cut = ", up to the last step that all reached" if any(len(some) > 1 for some in lengths) else ""
+    return f"Lines: mean over the runs of a model{cut}. Shading: their range."
 
 
 def _series(model: str, curves: list[Curve]) -> Series:
@@ -52,9 +52,9 @@ def _series(model: str, curves: list[Curve]) -> Series:
 
 
 def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
-    """The range of losses to draw: what is of interest, some of every curve, not the height of the start.
+    """The range of losses to draw: some of every curve, but not the height of the first evaluations.
 
-    A training that has just begun, when others are far, has no say in it.
+    A run that has only just begun does not count.
     """
     one = group.experiment
     finite = [s.mean[np.isfinite(s.mean)] for s in shown]
@@ -112,7 +112,7 @@ def losses_for_page(group: Group) -> dict[str, Any]:
         "series": [
             {
                 "name": s.model.title,
-                "colour": s.model.color,
+                "color": s.model.color,
                 "dash": " ".join(map(str, s.model.dashes)),
                 "runs": s.runs,
                 "steps": _numbers(s.steps),
@@ -126,7 +126,7 @@ def losses_for_page(group: Group) -> dict[str, Any]:
 
 
 def gates_for_page(group: Group) -> dict[str, Any] | None:
-    """The gates of a group as JSON; a model whose sequence has another noise is left out."""
+    """The gates of a group as JSON, without models whose sequence has other noise."""
     found = with_gates(group)
     figures = {model: record.figure for model, record in found.items() if record.figure}
     if not figures:
@@ -139,7 +139,7 @@ def gates_for_page(group: Group) -> dict[str, Any] | None:
         "series": [
             {
                 "name": paper.title(model),
-                "colour": paper.model(model).color,
+                "color": paper.model(model).color,
                 "share": [_number(value) for value in figure["gate_share"]],
             }
             for model, figure in figures.items()

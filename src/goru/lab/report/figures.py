@@ -1,4 +1,4 @@
-"""The figures as files, in the paper's form: test loss against iterations with a dashed baseline; the gates."""
+"""The figures as files, as in the paper: test loss against iterations with a dashed baseline; the gates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DARK: dict[Any, Any] = {
     "grid.color": "#2a313a",
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#c9d1d9"),
 }
-"""For a page with a dark background, such as a README read at night."""
+"""For a page with a dark background."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Figure:
     svg: str
     png: bytes
     photographic: bool = False
-    """Whether it is a picture rather than lines."""
+    """Whether to embed it as PNG: an image, not lines."""
     note: str = ""
     """How to read it."""
 
@@ -101,7 +101,7 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
 
 
 def own(group: Group, drawing: Drawing) -> Figure:
-    """A figure of an experiment's own."""
+    """A figure specific to an experiment."""
     with mpl.rc_context(_STYLE):
         canvas = Canvas(figsize=drawing.size)
         drawing.draw(canvas, group)
@@ -109,7 +109,7 @@ def own(group: Group, drawing: Drawing) -> Figure:
 
 
 def overview(groups: list[Group], dark: bool = False) -> Figure:
-    """The synthetic tasks beside each other, as in the paper's first figures; one legend for all."""
+    """The synthetic tasks side by side, as in the paper's first figures, with one legend."""
     with mpl.rc_context({**_STYLE, "font.size": 9, **(_DARK if dark else {})}):
         canvas = Canvas(figsize=(3.4 * len(groups), 3.3), layout="constrained")
         entries: dict[str, Any] = {}
@@ -118,11 +118,12 @@ def overview(groups: list[Group], dark: bool = False) -> Figure:
             axes.set_title(group.experiment.title, fontsize=10, loc="left")
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         canvas.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
-        return _finish("overview-dark" if dark else "overview", "Held-out loss on the synthetic tasks", canvas)
+        drawn = _finish("overview-dark" if dark else "overview", "Held-out loss on the synthetic tasks", canvas)
+        return dataclasses.replace(drawn, note="Dotted: the baseline. ▲: off the scale. Colors as in the table below.")
 
 
 def spectra(group: Group) -> Figure | None:
-    """A spectrum, GORU's prediction of it (or the first model's that has one) and the error."""
+    """A spectrum, its prediction by GORU (or by the first model that has one) and the error."""
     record = curves.with_spectrum(group)
     if record is None:
         return None

@@ -1,4 +1,4 @@
-"""What a report begins with: the findings in a few sentences, and every model beside every other."""
+"""The summary of a report: the findings in a few sentences, and a ranking of all models."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from goru.lab.report import claims
 
 PARTLY, UNFINISHED, FAILED = "†", "…", "failed"
 _MEANINGS = {
-    PARTLY: f"{PARTLY} marks a mean over some of the parts",
-    UNFINISHED: f"{UNFINISHED} is a run that has not ended",
-    FAILED: f"{FAILED} is a run that ended without a result",
+    PARTLY: f"{PARTLY} marks a mean over only some of the parts",
+    UNFINISHED: f"{UNFINISHED} marks an unfinished run",
+    FAILED: f"{FAILED} marks a run without a result",
 }
 
 
 def main_groups(groups: Sequence[Group]) -> list[Group]:
-    """The paper's setting of each experiment; where nothing was run at full size, the small versions."""
+    """The paper's setting of each experiment; the small versions if nothing was run at full size."""
     full = [group for group in groups if not group.kind]
     return [group for group in full if group.variant == "paper"] or [
         group for group in groups if not full and group.variant in ("quick", "generated")
@@ -30,7 +30,7 @@ def main_groups(groups: Sequence[Group]) -> list[Group]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Every model on every experiment, by the experiment's own measure."""
+    """Every model on every experiment, by the measure of the experiment."""
 
     groups: list[Group]
     models: list[Model]
@@ -43,7 +43,7 @@ class Ranking:
         return group.experiment.label or group.experiment.title
 
     def cell(self, group: Group, model: Model) -> Cell:
-        """A model's number; its tone is its place, where it is one of the first three."""
+        """A model's number; its tone is its rank if it is among the first three."""
         text, final = number(group, model.name), self.measure(group).ranked(group)
         if model.name not in final:
             return Cell(text, "open" if text else "")
@@ -52,12 +52,12 @@ class Ranking:
         return Cell(text, f"place{place}" if place <= 3 else "")
 
     def first(self, group: Group) -> list[Model]:
-        """The best models, several where their numbers read alike."""
+        """The best models; several if they print the same number."""
         return [model for model in self.models if self.cell(group, model).tone == "place1"]
 
     @property
     def note(self) -> str:
-        """On how many seeds the numbers rest, and what the signs among them mean."""
+        """The number of seeds, and the meaning of the signs."""
         seeds = {len(group.complete_seeds(model)) for group in self.groups for model in group.models} - {0}
         many = f"1 to {max(seeds)}" if 1 in seeds and len(seeds) > 1 else " or ".join(map(str, sorted(seeds)))
         rest = (
@@ -71,7 +71,7 @@ class Ranking:
 
 
 def ranking(groups: Sequence[Group]) -> Ranking | None:
-    """None where no experiment has a measure."""
+    """None if no experiment has a measure."""
     ranked = [group for group in main_groups(groups) if group.experiment.measure]
     trained = [model for group in ranked for model in group.models]
     models = [paper.model(name) for name in dict.fromkeys([*paper.MODELS, *trained]) if name in trained]
@@ -79,7 +79,7 @@ def ranking(groups: Sequence[Group]) -> Ranking | None:
 
 
 def number(group: Group, model: str) -> str:
-    """A model's number by the measure of its experiment, or what there is in its place."""
+    """A model's number by the measure of its experiment, or its state."""
     if model not in group.models:
         return ""
     if not group.finished(model):
@@ -91,7 +91,7 @@ def number(group: Group, model: str) -> str:
 
 
 def findings(groups: Sequence[Group], verdicts: Sequence[claims.Verdict]) -> list[str]:
-    """How the claims fare, what the experiments found that lead, and who is first where."""
+    """The verdicts in short, the main findings, and the best model of each experiment."""
     lead = [
         f"{group.experiment.label or group.experiment.title}: {found}"
         for group in main_groups(groups)
@@ -112,7 +112,7 @@ def _on_claims(verdicts: Sequence[claims.Verdict]) -> str:
 
 
 def other_starts(judged: Sequence[claims.Judged]) -> list[str]:
-    """For each other start of GORU, the claims that fare better with it in the paper's setting."""
+    """For each other initialization of GORU, the claims with a better verdict in the paper's setting."""
     better: dict[str, dict[str, list[str]]] = {}
     for one in judged:
         for other in one.others:
@@ -129,7 +129,7 @@ def other_starts(judged: Sequence[claims.Judged]) -> list[str]:
 
 
 def _on_places(found: Ranking | None) -> str:
-    """Who is first on which experiments, those with most of them first."""
+    """Which model is best on which experiments, ordered by their number."""
     if found is None:
         return ""
     where: dict[str, list[str]] = {}
@@ -138,4 +138,4 @@ def _on_places(found: Ranking | None) -> str:
             where.setdefault(model.title, []).append(found.label(group).lower())
     first = sorted(where, key=lambda title: -len(where[title]))
     named = "; ".join(f"{name} on {joined(where[name])}" for name in first)
-    return f"First by these numbers: {named}." if named else ""
+    return f"Best in this table: {named}." if named else ""

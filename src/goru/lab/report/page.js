@@ -1,11 +1,11 @@
-// What the page does besides its charts: its colours, what is folded, where the reader is.
+// What the page does besides its charts: its colors, what is folded, where the reader is.
 // Light and dark
 const theme = document.getElementById("theme");
 const systemDark = matchMedia("(prefers-color-scheme: dark)");
 const showTheme = () => {
   const dark = document.documentElement.style.colorScheme === "dark" || (!document.documentElement.style.colorScheme && systemDark.matches);
   theme.textContent = dark ? "Light" : "Dark";
-  theme.setAttribute("aria-label", dark ? "Change to light colours" : "Change to dark colours");
+  theme.setAttribute("aria-label", dark ? "Change to light colors" : "Change to dark colors");
   return dark;
 };
 theme.addEventListener("click", () => {

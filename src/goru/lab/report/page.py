@@ -1,4 +1,4 @@
-"""The page: one file that holds its figures, its style and its script, and fetches nothing."""
+"""The page: one self-contained HTML file with its figures, style and script."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MARKS = {claims.REPRODUCED: "✓", claims.PARTLY: "◐", claims.NOT_REPRODUCED: 
 def render(
     sections: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str], notices: list[str]
 ) -> str:
-    """The page as HTML. Everything that runs have written goes through the template's escaping."""
+    """The page as HTML. The template escapes everything that runs have written."""
     files = resources.files("goru.lab.report")
     style, charts, script = (
         files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "charts.js", "page.js")
     )
     script = f"{charts}\n{script}"
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"image": _image, "names": _names, "brief": _brief}
+    environment.filters |= {"image": _image, "names": _names, "brief": _brief, "columns_of_words": _columns_of_words}
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     groups = [variant.group for section in sections for variant in section.variants]
     only_small = all(group.kind for group in groups)
@@ -47,7 +47,7 @@ def render(
     if drawn:
         data["overview"] = {"kind": "overview", "panels": [variant.group.name for variant in drawn]}
     return environment.from_string(files.joinpath("page.html.j2").read_text(encoding="utf-8")).render(
-        # The script is named by its hash: nothing that finds its way into the page can run, nothing can be fetched.
+        # The policy allows only this script, by its hash: nothing injected can run, and nothing can be fetched.
         policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         style=style,
@@ -77,12 +77,17 @@ def render(
 
 
 def _names(text: str) -> Markup:
-    """Text in which `names` are set as code."""
+    """Text with `names` as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
+def _columns_of_words(table: Table) -> set[int]:
+    """The columns without any number, which are aligned to the left."""
+    return {k for k in range(1, len(table.headings)) if not any(c.isdigit() for row in table.rows for c in row[k].text)}
+
+
 def _brief(table: Table) -> Table | None:
-    """The table without the columns that are shown on demand; None where it has no such columns."""
+    """The table without the columns shown on demand; None if it has no such columns."""
     kept = [k for k, heading in enumerate(table.headings) if heading in (table.brief or table.headings)]
     if len(kept) == len(table.headings):
         return None
@@ -91,7 +96,7 @@ def _brief(table: Table) -> Table | None:
 
 
 def _image(figure: Figure) -> str:
-    """A drawn figure as an address that holds it. In an image of its own, its names cannot meet another's."""
+    """A figure as a data URL. As a separate image, its ids cannot clash with those of another."""
     if figure.photographic:
         return f"data:image/png;base64,{base64.b64encode(figure.png).decode()}"
     return f"data:image/svg+xml;base64,{base64.b64encode(figure.svg.encode()).decode()}"

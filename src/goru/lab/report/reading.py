@@ -1,4 +1,4 @@
-"""Reads run directories and groups the runs by experiment, variant and model."""
+"""Read run directories and group the runs by experiment, variant and model."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
         c = record.config
         one = paper.experiment(c.experiment)
         if path != c.directory(folder):
-            problems.append(f"{path} is left out: by its configuration it should be {c.directory(folder)}.")
+            problems.append(f"{path} is skipped: its configuration belongs in {c.directory(folder)}.")
         elif other := one.other_settings(c):
-            problems.append(f"{path} is left out: it has other settings than {c.variant} ({other}).")
+            problems.append(f"{path} is skipped: its settings differ from {c.variant} ({other}).")
         else:
             variant = one.group_of(c.variant)
             group = groups.setdefault((one.name, variant), Group(one, variant))
@@ -46,7 +46,7 @@ def unverified(groups: list[Group]) -> list[str]:
     never, late = (sum(record.checked_since == since for record in finished) for since in ("never", "record"))
     sentences = {
         "they have no checksums": never,
-        "they got their checksums only when they were recorded": late,
+        "their checksums were made only when they were recorded": late,
     }
     return [
         f"{count} of {len(finished)} finished runs are unverified: an older version ran them, and {why}."
@@ -56,7 +56,7 @@ def unverified(groups: list[Group]) -> list[str]:
 
 
 def _order(key: tuple[str, str]) -> tuple[int, bool, bool, str]:
-    """As in the paper; its own setting first, the small version and generated data last."""
+    """The paper's order; its own setting first, the small version and generated data last."""
     name, variant = key
     return list(paper.EXPERIMENTS).index(name), variant != "paper", bool(paper.split_variant(variant)[0]), variant
 
@@ -69,7 +69,7 @@ def _in_order(group: Group) -> Group:
 
 
 def read(path: Path) -> Record | None:
-    """The run in a directory; None when it has not begun, LabError when its files are malformed."""
+    """The run in a directory; None if it has not begun, LabError if its files are malformed."""
     result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
     since = "run" if result is None else manifest.verify(path)
     config = runs.read_config(path)
@@ -94,7 +94,7 @@ def read(path: Path) -> Record | None:
     return Record(path, config, metrics, result, figure, known, state, str(message), since)
 
 
-# A report reads what others wrote: a malformed file is one sentence, not a traceback in the middle of a table.
+# A report reads files from others: a malformed file is a LabError, not a traceback in the middle of a table.
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What the README says of the results, and the README of the record: made from the record, never by hand."""
+"""The results in the README, and the README of the record, generated from the record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLAIMS = "The paper's claims"
 
 
 def beside_runs(record: Path) -> dict[str, bytes]:
-    """The files beside the runs of a record, by name."""
+    """The files next to the runs of a record, by name."""
     groups = _groups(record)
     found = {"README.md": _readme(groups).encode()}
     drawn = _drawn(groups)
@@ -33,7 +33,7 @@ def beside_runs(record: Path) -> dict[str, bytes]:
 
 
 def in_readme(readme: Path, record: Path) -> str:
-    """The text of a README with its section of results renewed from a record."""
+    """The text of a README with its results section updated from a record."""
     text = readme.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -44,7 +44,7 @@ def in_readme(readme: Path, record: Path) -> str:
 
 
 def section(groups: list[Group], folder: str) -> str:
-    """Picture, ranking and the count of claims in Markdown; `folder` is where the record is, seen from the text."""
+    """Picture, ranking and the number of reproduced claims in Markdown; `folder` is the relative path of the record."""
     judged = claims.by_claim(claims.judge_all(groups))
     reproduced = sum(one.main.status == claims.REPRODUCED for one in judged)
     link = f"{folder}/README.md#{_CLAIMS.lower().replace(' ', '-').replace(chr(39), '')}"
@@ -84,7 +84,7 @@ def _picture(groups: list[Group], folder: str) -> list[str]:
 
 
 def _slim(groups: list[Group]) -> str:
-    """One row an experiment in the paper's setting, one column a model, the best in bold."""
+    """One row per experiment in the paper's setting, one column per model, the best in bold."""
     found = overview.ranking(groups)
     if found is None:
         return ""
@@ -99,10 +99,14 @@ def _slim(groups: list[Group]) -> str:
 
 
 def _headline(groups: list[Group]) -> str:
-    """One row an experiment and setting, one column a model; below it what the paper has there."""
+    """One row per experiment and setting, one column per model; below each row the paper's numbers."""
     groups = [group for group in groups if group.experiment.measure]
     trained = [model for group in groups for model in group.models]
-    models = [model for model in dict.fromkeys([*paper.MODELS, *trained]) if model in trained and not _apart(model)]
+    models = [
+        model
+        for model in dict.fromkeys([*paper.MODELS, *trained])
+        if model in trained and not paper.model(model).ablation
+    ]
     rows = []
     for group in groups:
         assert group.experiment.measure is not None
@@ -117,17 +121,13 @@ def _headline(groups: list[Group]) -> str:
     return "\n".join([f"{note}{_done(groups)}{''.join(notes)}\n", table, *_in_words(groups)])
 
 
-def _apart(model: str) -> bool:
-    return paper.model(model).ablation
-
-
 def _done(groups: list[Group]) -> str:
-    """How much of the first seed of everything is finished, and how many runs there are beyond it."""
+    """How many runs of the first seed are finished, and how many others."""
     finished = {record.config.directory(Path()) for group in groups for record in group.records if record.finished}
     first = {config.directory(Path()) for config in paper.grid()}
     more = len(finished - first)
-    done = f"{len(finished & first)} of the {len(first)} runs of one seed are finished"
-    return done + (f", and {more} beyond them." if more else ".")
+    done = f"{len(finished & first)} of the {len(first)} runs of the first seed are finished"
+    return done + (f", plus {more} more." if more else ".")
 
 
 def _in_words(groups: list[Group]) -> list[str]:
@@ -136,13 +136,13 @@ def _in_words(groups: list[Group]) -> list[str]:
         f"{_title(group)}, {paper.title(model)}: {_number(group, model)} (paper: {_in_paper(group, model)})."
         for group in groups
         for model in group.models
-        if _apart(model)
+        if paper.model(model).ablation
     ]
     return [" ".join(sentences) + "\n"] if sentences else []
 
 
 def _difference_note(group: Group) -> str:
-    """What to know where a group was not run on what the paper had."""
+    """A remark if a group differs from the paper."""
     found = group.experiment.paper
     return found.differs_note if found and not group.as_in_the_paper else ""
 
@@ -153,7 +153,7 @@ def _title(group: Group) -> str:
 
 
 def _number(group: Group, model: str) -> str:
-    """A model's number, with its deviation where it has several seeds."""
+    """A model's number, with its standard deviation if it has several seeds."""
     text, measure = overview.number(group, model), group.experiment.measure
     seeds = group.seed_means(model, measure.score) if measure and model in group.models else []
     if measure is None or len(seeds) < 2:

@@ -1,8 +1,8 @@
 """The record of a reproduction: a folder of runs like any other, small enough to be committed.
 
 It has no checkpoints and no locks. It has some of the training losses and all evaluations, so that every table, figure
-and verdict stays the same. It describes the machines without names of hosts and folders. A README and an overview
-figure, made from the record alone, are beside the runs.
+and verdict stays the same. It describes the machines without the names of hosts and folders. A README and an overview
+figure, made from the record, are next to the runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ATTEMPT = ("start_time", "from_step", "versions", "backend", "isa")
 
 @dataclass(frozen=True)
 class Recorded:
-    """What was put into a record."""
+    """What was written to a record."""
 
     written: int
     kept: int
@@ -40,10 +40,10 @@ class Recorded:
 
 
 def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
-    """Put the runs in `source` into the record `out`, but for small versions, generated data and
-    settings that the laboratory has no name for, and renew what is made from it.
+    """Copy the runs in `source` to the record `out`, except small versions, generated data and custom settings, and
+    update what is made from it.
 
-    Runs of the record that are not in `source` stay. With `readme`, its section of results is renewed too.
+    Runs of the record that are not in `source` stay. With `readme`, its results section is updated too.
     """
     groups, problems = load(source)
     chosen = [(group, record) for group in groups if not group.kind for record in group.records]
@@ -77,7 +77,7 @@ def _since(record: Record) -> manifest.Since:
 
 
 def _seal(record: Record) -> None:
-    """Give a finished run of the record, which has none, checksums; they say that they were made later."""
+    """Add checksums, marked as made later, to a finished run of the record that has none."""
     if record.finished and record.checked_since == "never":
         durable.replace(record.path / manifest.NAME, manifest.encode(manifest.contents(record.path), _since(record)))
 
@@ -133,7 +133,7 @@ def _short(value: Any) -> Any:
 
 
 def _thin_figure(figure: dict[str, Any], with_spectrum: bool) -> dict[str, Any]:
-    """The gates whole; the spectrum, which is large, of the one run that is drawn."""
+    """All gates; the spectrum, which is large, only for the run that is drawn."""
     kept = {name: value for name, value in figure.items() if with_spectrum or not name.startswith("spectrum_")}
     return {name: [_short(v) for v in value] if isinstance(value, list) else value for name, value in kept.items()}
 

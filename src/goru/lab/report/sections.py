@@ -1,4 +1,4 @@
-"""What the report says of each experiment: its runs, figures, tables and verdicts, ready to be laid out."""
+"""One section per experiment: its runs, figures, tables and verdicts, ready for layout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Variant:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the paper's setting, without exception."""
+        """Whether it is exactly the paper's setting."""
         return self.group.variant == "paper" and not self._differs
 
     @property
@@ -46,7 +46,7 @@ class Variant:
         kinds = {"quick": "small version", "generated": "generated data"}
         kind, setting = paper.split_variant(self.group.variant)
         whose = "the paper's setting" if self.group.experiment.paper else "full size"
-        plain = whose + (f" but for {', '.join(self._differs)}" if self._differs else "")
+        plain = whose + (f" except {', '.join(self._differs)}" if self._differs else "")
         own = {"paper": "" if kind else plain}.get(setting, setting)
         return ", ".join(part for part in (kinds.get(kind, ""), own) if part)
 
@@ -64,7 +64,7 @@ class Variant:
 
     @property
     def _has_curves(self) -> bool:
-        """Whether there is a curve to draw: one point is none."""
+        """Whether there is a curve to draw, with more than one point."""
         return self.group.experiment.curves and any(len(record.test.steps) > 1 for record in self.group.records)
 
     @cached_property
@@ -85,7 +85,7 @@ class Variant:
         return [figure for figure in drawn if figure is not None]
 
     def interactive(self) -> dict[str, Any]:
-        """What the page draws itself, by the name of the figure that it replaces."""
+        """The data of the interactive figures, by the name of the figure that each replaces."""
         found = {self.curve.name: curves.losses_for_page(self.group)} if self.curve else {}
         if self.gates is not None and (gates := curves.gates_for_page(self.group)):
             found[self.gates.name] = gates
@@ -97,13 +97,13 @@ class Variant:
 
     @property
     def gaps(self) -> list[str]:
-        """What is missing: models that were not run, parts that were not, runs that have not ended."""
+        """What is missing: models, parts and unfinished runs."""
         one, group = self.group.experiment, self.group
         found = []
         wanted = one.version("quick" if group.kind == "quick" else "").models
         absent = [paper.title(model) for model in wanted if model not in group.models]
         if absent:
-            found.append(f"Not run: {', '.join(absent)}.")
+            found.append(f"Not run: {'; '.join(absent)}.")
         if one.parts and not group.kind:
             parts = {model: group.parts_done(model) for model in group.models}
             if min(parts.values()) < one.part_count:
@@ -114,7 +114,7 @@ class Variant:
             why = f": {record.message}" if record.message else ""
             found.append(f"Not finished: {_run_name(record)}, {record.progress}{why}.")
         if len(unfinished) > _LISTED:
-            found.append(f"And {len(unfinished) - _LISTED} more that are not finished.")
+            found.append(f"And {len(unfinished) - _LISTED} more unfinished runs.")
         return found
 
     @property
@@ -132,7 +132,7 @@ class Variant:
 
     @property
     def layers(self) -> list[tuple[str, str]]:
-        """The recurrent layer of every model in words."""
+        """A description of the recurrent layer of every model."""
         layers = []
         for model, records in self.group.models.items():
             layer = records[0].config.layer
@@ -144,7 +144,7 @@ class Variant:
                 words += ["complex" if layer.complex else "real"]
             words += [f"without {gate} gate" for gate in ("reset", "update") if not getattr(layer, f"{gate}_gate")]
             start = f"memory {layer.memory}" if layer.memory and layer.init == "published" else layer.init
-            words += [f"start: {start}"]
+            words += [f"initialization: {start}"]
             layers.append((paper.title(model), ", ".join(words)))
         return layers
 
@@ -163,7 +163,7 @@ class Section:
 
     @cached_property
     def side_by_side(self) -> Table | None:
-        """The settings beside each other: a model a row, its final loss over the baseline."""
+        """All settings side by side: one row per model, with its final loss over the baseline."""
         groups = [variant.group for variant in self.variants if not variant.group.kind]
         measure = self.experiment.measure
         if self.experiment.parts or measure is None or not measure.of_baseline or len(groups) < 2:
@@ -178,7 +178,7 @@ class Section:
 
     @property
     def gaps(self) -> list[str]:
-        """The settings of the paper that were not run at all, where others were."""
+        """The settings of the paper that were not run, although others were."""
         full = [variant.group for variant in self.variants if not variant.group.kind]
         absent = [name for name in self.experiment.variants if name not in {group.variant for group in full}]
         missing = full and absent and not self.experiment.parts
@@ -191,19 +191,19 @@ class Section:
 
     @property
     def finding(self) -> str:
-        """What its first setting shows, in a sentence."""
+        """A sentence on what its first setting shows."""
         return self.experiment.found(self.main.group)
 
     @property
     def learned(self) -> list[str]:
-        """What runs that judge no claim have learned, a sentence each."""
+        """One sentence per group that judges no claim on what it learned."""
         groups = [variant.group for variant in self.variants if variant.group.kind]
         found = [(group.suffix, self.experiment.found(group)) for group in groups]
         return [f"{self.experiment.title}{suffix}: {sentence}" for suffix, sentence in found if sentence]
 
     @property
     def next_command(self) -> str:
-        """The command that runs it at full size, and what that costs."""
+        """The command that runs it at full size, and its cost."""
         hours = self.experiment.seconds / 3600
         return f"`goru reproduce {self.experiment.name}`" + (f" ({hours:.1f} core hours)" if hours else "")
 
@@ -237,19 +237,19 @@ def _loss_share(group: Group, model: str) -> Cell:
 
 
 def machine(record: Record) -> str:
-    """On what a run was made."""
+    """The hardware and software of a run."""
     e = record.environment
     versions = e.get("versions")
     versions = versions if isinstance(versions, dict) else {}
     return (
         f"{e.get('processor', 'unknown processor')}, {e.get('cores', '?')} cores, "
-        f"{e.get('threads', '?')} thread a run, "
+        f"{e.get('threads', '?')} thread per run, "
         f"torch {versions.get('torch', '?')}, goru {versions.get('goru', '?')}{_kernels(e.get('attempts'))}"
     )
 
 
 def _kernels(attempts: Any) -> str:
-    """The backend and instruction set of each attempt; where they changed, the last bits depend on when."""
+    """The backends and instruction sets of the attempts, in order."""
     known = [a for a in attempts if isinstance(a, dict) and "backend" in a] if isinstance(attempts, list) else []
     used = dict.fromkeys(f"{a['backend']} ({a.get('isa', '?')})" for a in known)
     return f", kernels: {', then '.join(used)}" if used else ""

@@ -25,7 +25,7 @@ def markdown(table: Table) -> str:
 
 
 def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> str:
-    """A table of numbers, or of words, which are aligned to the left."""
+    """A table of numbers, or of left-aligned words."""
     lines = ["| " + " | ".join(map(plain, headings)) + " |"]
     lines.append("|" + "|".join("---" if k == 0 or words else "--:" for k in range(len(headings))) + "|")
     lines += ["| " + " | ".join(map(plain, row)) + " |" for row in rows]
@@ -33,7 +33,7 @@ def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], words:
 
 
 def plain(text: str) -> str:
-    """Text that neither ends a cell nor becomes markup."""
+    """Text escaped for a table cell."""
     return html.escape(" ".join(text.split()), quote=False).replace("\\", "\\\\").replace("|", "\\|")
 
 
@@ -47,7 +47,7 @@ def as_csv(table: Table) -> str:
 
 
 def runs_csv(groups: list[Group]) -> str:
-    """One line a run, with unrounded numbers."""
+    """One line per run, with unrounded numbers."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     scores = ("test_loss", "test_accuracy", "test_sequence_accuracy", "test_bpc")

@@ -1,4 +1,4 @@
-"""Adding: two numbers of a long sequence are marked; say their sum at the end."""
+"""Adding: two numbers of a long sequence are marked; output their sum at the end."""
 
 from __future__ import annotations
 

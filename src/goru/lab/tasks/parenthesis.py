@@ -22,7 +22,7 @@ class Parenthesis(Task):
     noise: int = 10
     """Noise symbols."""
     cap: int = 10
-    """The count stays at this number when more are open."""
+    """The count is capped at this number."""
     test_size: int = 1024
     """Sequences in the held-out set."""
 

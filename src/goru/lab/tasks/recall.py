@@ -17,7 +17,7 @@ class RecallTask(Task):
     recall: int = 10
     """How many symbols to recall."""
     loss_on: Literal["all", "recall"] = "all"
-    """Steps that count in the loss: all, or the last ones alone."""
+    """Steps that count in the loss: all, or only the last ones."""
     test_size: int = 1024
     """Sequences in the held-out set."""
 

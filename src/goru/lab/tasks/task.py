@@ -36,7 +36,7 @@ class Task(ABC):
 
     @property
     def data_title(self) -> str:
-        """The name of the data; empty where the experiment's own title names them."""
+        """The name of the data; empty if the experiment's own title names them."""
         return ""
 
     def describe(self) -> str:
@@ -52,7 +52,7 @@ class Problem(ABC):
     """A task made ready: batches by number, a network, a loss, scores."""
 
     steps_per_epoch: int | None = None
-    """Steps of one pass over a finite training set; None when data are generated without end."""
+    """Steps of one pass over a finite training set; None if data are generated without end."""
     tracked: tuple[str, ...] = ("test",)
     """Sets that are scored during training."""
     final: tuple[str, ...] = ("test",)
@@ -93,12 +93,22 @@ class Problem(ABC):
         return None
 
     def about(self) -> dict[str, Any]:
-        """What a table should show of the data beside the scores: sizes, simple reference levels."""
+        """What a table should show about the data besides the scores: sizes, reference levels."""
         return {}
 
     def figure(self, network: nn.Module) -> dict[str, Any] | None:
         """What the figures need from the trained network beyond its scores, as JSON."""
         return None
+
+
+class DataProblem(Problem):
+    """A problem with a finite training set: the validation loss selects the parameters that are tested."""
+
+    tracked = ("valid",)
+    final = ("valid", "test")
+
+    def score(self, metrics: dict[str, float]) -> float | None:
+        return metrics["valid_loss"]
 
 
 def count_rows(batch: Any) -> int:

@@ -1,6 +1,6 @@
 """The memory allocator of a training process: memory is reused in the next step, not returned to the system.
 
-A step allocates tens of megabytes in large blocks. By default glibc maps each block anew, so every step causes tens of
+A step allocates tens of megabytes in large blocks. By default glibc maps each block again, so every step causes tens of
 thousands of page faults: a third of an LSTM's step on the copying task. With one heap, on large pages where the system
 has them, the same step costs 15 to 40 % less. The results are the same.
 """

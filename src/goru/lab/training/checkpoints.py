@@ -53,7 +53,7 @@ class Position:
 
 
 class UnusableError(Exception):
-    """A checkpoint that cannot be used; the message is the end of a sentence about its file."""
+    """A checkpoint is unusable; the message completes a sentence about its file."""
 
 
 def encode(tensors: dict[str, Tensor], position: dict[str, Any], config: str) -> bytes:
@@ -85,7 +85,7 @@ def read(path: Path, config: str) -> Checkpoint:
 
 
 def _position(text: str) -> dict[str, Any]:
-    """The position, if it can be one: the checksum only shows that nothing changed by accident."""
+    """The position, if it is valid: the checksum only shows that nothing changed by accident."""
     try:
         position = parse_json(text, "its position")
         expected = dict.fromkeys(field.name for field in dataclasses.fields(Position))
@@ -105,7 +105,7 @@ def _position(text: str) -> dict[str, Any]:
             if not math.isfinite(value) or (value < 0 and name != "best_score" and name != "loss_sum"):
                 raise ValueError(f"{name} is {value!r:.40}")
     except (LabError, ValueError) as error:
-        raise UnusableError(f"has a position that cannot be ({error})") from None
+        raise UnusableError(f"has an invalid position ({error})") from None
     return position
 
 

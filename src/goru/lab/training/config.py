@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from goru.lab.paper.definition import Experiment
 
 LATER_FIELDS = {"optimizer.schedule": "constant", "layer.memory": None, "stop_below": 0.0}
-"""Fields that are missing in the files of older runs, and the value that describes what those runs did."""
+"""Fields that the files of older runs lack, with the value that describes those runs."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class OptimizerConfig:
     """The optimizer."""
 
     rule: Literal["rmsprop", "adam"] = "rmsprop"
-    """RMSProp after TensorFlow's rule, or Adam."""
+    """RMSProp as in TensorFlow, or Adam."""
     lr: float = 0.001
     """Learning rate."""
     decay: float = 0.9
     """RMSProp's decay of the mean square."""
     schedule: Literal["constant", "linear"] = "constant"
-    """The learning rate stays as it is, or falls in a straight line to zero at the last planned step."""
+    """Constant learning rate, or linear decay to zero at the last planned step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,29 +45,29 @@ class RunConfig:
     experiment: Annotated[str, tyro.conf.Suppress]
     """Which experiment (`goru ls`)."""
     variant: str = "paper"
-    """Name of this setting of the experiment: a folder of the run directory."""
+    """Name of this setting of the experiment; part of the run directory."""
     model: str = "goru"
     """Which of the experiment's models."""
     seed: int = 0
-    """Seed of the parameters and of the training data."""
+    """Seed of the parameters and the training data."""
     threads: int = 1
-    """Threads of the run, fixed for its life: the results depend on it in the last bits."""
+    """Number of threads, fixed for the whole run: the last bits of the results depend on it."""
     device: str = "cpu"
-    """Where the tensors live."""
+    """Device of the tensors."""
     steps: int = 10_000
-    """Optimization steps (0: as many as the epochs have)."""
+    """Optimization steps (0: use epochs instead)."""
     epochs: int = 0
-    """Passes over a finite training set, when steps is 0."""
+    """Passes over a finite training set, if steps is 0."""
     batch: int = 128
     """Sequences in a batch."""
     log_every: int = 20
     """Steps between logged training losses."""
     eval_every: int = 100
-    """Steps between evaluations on the held-out set (0: once an epoch)."""
+    """Steps between evaluations on the held-out set (0: once per epoch)."""
     patience: int = 0
     """Evaluations without a better validation score before stopping (0: never stop early)."""
     stop_below: float = 0.0
-    """Share of the baseline: the run ends at the first evaluation with a lower test loss (0: never)."""
+    """Stop at the first evaluation with a test loss below this fraction of the baseline (0: never)."""
     layer: LayerConfig = field(default_factory=LayerConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     task: Task
@@ -98,7 +98,7 @@ class RunConfig:
         return _json(dataclasses.asdict(self))
 
     def digest(self) -> str:
-        """A fingerprint of the whole configuration; later fields do not change that of an older run."""
+        """A fingerprint of the whole configuration; fields added later do not change that of an older run."""
         data = dataclasses.asdict(self)
         for path, before in LATER_FIELDS.items():
             group, _, name = path.rpartition(".")
@@ -136,7 +136,7 @@ MOST_THREADS = 1024
 
 
 def _task_type(data: dict[str, Any], experiment: Experiment) -> type:
-    """The kind of task of a file: where an experiment has several, the one with the fields of the file."""
+    """The class of a file's task: if an experiment has several, the one with the fields of the file."""
     given = data.get("task")
     if isinstance(given, dict):
         for kind in experiment.tasks():
@@ -146,7 +146,7 @@ def _task_type(data: dict[str, Any], experiment: Experiment) -> type:
 
 
 def plain_name(what: str, name: str) -> str:
-    """`name`, if it can be a folder's name and nothing else."""
+    """`name`, if it is a valid folder name."""
     length = len(name.encode())
     if length > NAME_BYTES:
         raise LabError(f"{what} should have at most {NAME_BYTES} bytes, got {length}: choose a shorter --variant.")
@@ -212,13 +212,13 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def differences(there: Any, here: Any) -> str:
-    """How two configurations differ, in words; empty where they are equal."""
+    """A description of how two configurations differ; empty if they are equal."""
     before, now = flat(there), flat(here)
     return "; ".join(f"{k} {before.get(k)} there, {v} here" for k, v in now.items() if before.get(k) != v)
 
 
 def as_on(config: RunConfig, other: RunConfig) -> RunConfig:
-    """The configuration with the threads and device of another: these change only the last bits of a result."""
+    """The configuration with the threads and device of another, which change only the last bits of a result."""
     return dataclasses.replace(config, threads=other.threads, device=other.device)
 
 
@@ -227,7 +227,7 @@ _OF_GENERATED_DATA = ("questions", "graphs", "characters", "utterances")
 
 
 def check_used(config: RunConfig, base: RunConfig) -> None:
-    """LabError for a field of `config` that was changed from `base` and has no effect."""
+    """Raise LabError for a field of `config` that differs from `base` and has no effect."""
     before, after = flat(base), flat(config)
     changed = {path for path, value in after.items() if value != before.get(path)}
     name, cell = config.layer.cell.upper(), CELLS[config.layer.cell]
@@ -244,7 +244,7 @@ def check_used(config: RunConfig, base: RunConfig) -> None:
     if "optimizer.decay" in changed and config.optimizer.rule != "rmsprop":
         raise LabError(f"--decay has no effect on {config.optimizer.rule}: remove it.")
     if "epochs" in changed and config.steps:
-        raise LabError(f"--epochs has no effect beside {config.steps} steps: add --steps 0.")
+        raise LabError(f"--epochs has no effect with {config.steps} steps: add --steps 0.")
 
 
 def _option(field_name: str) -> str:
@@ -261,7 +261,7 @@ def override(config: Any, changes: dict[str, Any]) -> Any:
 
 
 def variant_name(config: RunConfig, base: RunConfig) -> str:
-    """A name for what `config` changes in `base`, so that another setting gets another directory.
+    """A name for the changes from `base` to `config`, so different settings get different directories.
 
     >>> from goru.lab.paper import experiment
     >>> base = experiment("copying").config("goru")

@@ -1,9 +1,9 @@
-"""One training over several processes: `goru run --processes N`, or `torchrun ... -m goru.lab run` on several machines.
+"""One run over several processes: `goru run --processes N`, or `torchrun ... -m goru.lab run` on several machines.
 
-Every process makes the same batch (a function of the seed and the step) and learns from its own rows of it; the
-gradients are averaged by DistributedDataParallel, weighted so that they are those of the whole batch. The first
-process alone reads and writes the run directory and evaluates, and sends the others the outcome. The loop is the one
-of `loop.py`; `DistributedTraining` holds what differs.
+Every process generates the same batch (a function of the seed and the step) and trains on its own rows of it.
+DistributedDataParallel averages the gradients, weighted so that they are those of the whole batch. Only the first
+process reads and writes the run directory and evaluates, and sends the results to the others. The loop is that of
+`loop.py`; `DistributedTraining` holds the differences.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from goru.lab.training.state import Training
 T = TypeVar("T")
 
 PATIENCE = datetime.timedelta(hours=2)
-"""How long the others wait for the first process, which evaluates; a process that dies is noticed at once."""
+"""How long the others wait while the first process evaluates; a process that dies is noticed at once."""
 
 
 class Group:
@@ -44,11 +44,11 @@ class Group:
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this is the process that writes."""
         return self.rank == 0
 
     def parallel(self, network: nn.Module) -> nn.Module:
-        """The network through which to compute a loss; gradients are averaged over the processes."""
+        """The network wrapped so that gradients are averaged over the processes."""
         device = next(network.parameters()).device
         return DistributedDataParallel(network, [device.index] if device.type == "cuda" else None)
 
@@ -86,7 +86,7 @@ class Group:
         return exchanged.tolist()
 
     def from_first(self, work: Callable[[], T]) -> T:
-        """What the first process gets from `work`, in all of them; an error, too, ends all."""
+        """The result of `work` in the first process, returned in all of them; an error also ends all."""
         sent: list[Any] = [None, None]
         error = None
         if self.first:
@@ -104,23 +104,28 @@ class Group:
 
     @contextlib.contextmanager
     def linked(self) -> Iterator[None]:
-        """For exchanges: a failure because another process ended is one sentence."""
+        """Turn a failed exchange, after another process ended, into a LabError."""
         try:
             yield
         except RuntimeError as error:
             if isinstance(error, dist.DistError) or "gloo" in str(error):
                 raise LabError(
                     f"process {self.rank} of {self.size} lost another one, which should have printed why; "
-                    f"the same command again continues from the last checkpoint."
+                    f"run the same command again to continue from the last checkpoint."
                 ) from None
             raise
 
 
 class DistributedTraining(Training):
-    """A training of which this process computes a part of every batch."""
+    """A training in which this process computes a part of every batch."""
 
-    def __init__(self, config: RunConfig, group: Group) -> None:
+    def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
+        self.group: Group
+        self.parallel: nn.Module
+
+    def join(self, group: Group) -> None:
+        """Start to exchange gradients; all processes of the group call this together."""
         self.group = group
         self.parallel = group.parallel(self.network)
 
@@ -128,7 +133,7 @@ class DistributedTraining(Training):
         part, share = self.group.part(batch, self.problem.weight)
         loss, carry = self.problem.loss(self.parallel, part, self.carry)
         with self.group.linked():
-            self.update(loss * (share * self.group.size))  # gradients are averaged, losses should be added
+            self.update(loss * (share * self.group.size))  # DDP averages the gradients of losses that should be added
         self.carry = [state.detach() for state in carry]
         return self.group.sums(share * loss.item())[0]
 
@@ -146,7 +151,7 @@ class DistributedTraining(Training):
 
 
 class ReadOnlyRunDirectory(RunDirectory):
-    """The run directory in the other processes: nothing is written."""
+    """The run directory in the other processes, which write nothing."""
 
     def cut_metrics(self, size: int) -> None: ...
 
@@ -168,13 +173,16 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     stop: Callable[[], bool] = never,
     started: Callable[[int], None] = nothing,
+    from_run: Path | None = None,
 ) -> dict[str, Any]:
     """`loop.train` in every process of a group."""
+    prepared: DistributedTraining | None = None
     with contextlib.ExitStack() as stack:
         run: RunDirectory = ReadOnlyRunDirectory(config.directory(runs), config)
 
         def open_run() -> tuple[dict[str, Any] | None, Checkpoint | None]:
-            nonlocal run
+            nonlocal prepared, run
+            prepared = loop.prepare(config, runs, DistributedTraining, from_run)
             run = stack.enter_context(hold(config, runs))
             result = run.result()
             return result, run.load_checkpoint() if result is None else None
@@ -182,7 +190,8 @@ def train(
         result, saved = group.from_first(open_run)
         if result is not None:
             return result
-        training = DistributedTraining(config, group)
+        training = prepared or DistributedTraining(config)
+        training.join(group)
         try:
             loop.begin(training, run, saved, "torchrun", group.size)
             if group.first:
@@ -197,7 +206,7 @@ def train(
 
 @contextlib.contextmanager
 def joined(device: str, batch: int) -> Iterator[Group | None]:
-    """The group for which `torchrun` has started this process; None where there is one process only."""
+    """The group for which `torchrun` started this process; None if there is only one process."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if not dist.is_torchelastic_launched() or size == 1:
         yield None

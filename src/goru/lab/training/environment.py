@@ -1,4 +1,4 @@
-"""The machine and the software of a run."""
+"""The hardware and software of a run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from goru.lab.training.run_directory import RunDirectory, read_json
 from goru.layers.recurrent import RecurrentLayer
 
 OTHER_KERNELS = "GORU_OTHER_KERNELS"
-"""Set: runs that another backend or instruction set began may be continued."""
+"""If set, runs may continue with another backend or instruction set."""
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
 def describe(run: RunDirectory, network: nn.Module, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
     """The content of environment.json: this attempt, with its software and kernels, and the earlier ones."""
-    earlier = _earlier_attempts(run)
+    earlier, note = _earlier_attempts(run.path)
+    run.notes += note
     versions = {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
     used = kernels(network)
     if step:
-        _check_kernels(run, earlier, used)
+        run.notes += _change_of_kernels(run.path, earlier, used)
     this: dict[str, Any] = {
         **used,
         "versions": versions,
@@ -56,7 +57,7 @@ def describe(run: RunDirectory, network: nn.Module, engine: str, step: int, proc
 
 
 def kernels(network: nn.Module) -> dict[str, str]:
-    """The backend of the recurrent layers and its instruction set: the last bits of a result depend on them."""
+    """The backend and instruction set of the recurrent layers: the last bits of a result depend on them."""
     device = next(network.parameters()).device
     try:
         used = {module.implementation() for module in network.modules() if isinstance(module, RecurrentLayer)}
@@ -66,34 +67,40 @@ def kernels(network: nn.Module) -> dict[str, str]:
     return {name: ", ".join(values) for name, values in zip(("backend", "isa"), zip(*used, strict=True), strict=True)}
 
 
-def _check_kernels(run: RunDirectory, earlier: list[Any], used: dict[str, str]) -> None:
-    """LabError where the last attempt had another backend or instruction set, unless that is allowed."""
+def check_kernels(network: nn.Module, directory: Path | None = None) -> None:
+    """Raise LabError if the kernels cannot run, or may not continue the run in `directory`."""
+    used = kernels(network)
+    if directory is not None:
+        _change_of_kernels(directory, _earlier_attempts(directory)[0], used)
+
+
+def _change_of_kernels(directory: Path, earlier: list[Any], used: dict[str, str]) -> list[str]:
+    """A note if the last attempt used another backend or instruction set; LabError unless that is allowed."""
     last = earlier[-1] if earlier and isinstance(earlier[-1], dict) else {}
     before = {name: str(last.get(name, here)) for name, here in used.items()}  # older versions did not record them
     if before == used:
-        return
+        return []
     there, here = (f"{one['backend']} ({one['isa']})" for one in (before, used))
     if not os.environ.get(OTHER_KERNELS):
         raise LabError(
-            f"{run.path} was computed with {there}, this process would continue with {here} and change its last bits; "
+            f"{directory} was computed with {there}, this process would continue with {here} and change its last bits; "
             f"set GORU_BACKEND and GORU_ISA as they were, or add --other-kernels to continue anyway."
         )
-    run.notes.append(f"computed with {there} before, with {here} from here on")
+    return [f"computed with {there} before, with {here} from here on"]
 
 
-def _earlier_attempts(run: RunDirectory) -> list[Any]:
-    """The attempts that environment.json lists; a damaged file is no reason not to continue."""
+def _earlier_attempts(directory: Path) -> tuple[list[Any], list[str]]:
+    """The attempts that environment.json lists, and a note if the file is damaged: the run continues without it."""
     try:
-        found = read_json(run.path / "environment.json")
+        found = read_json(directory / "environment.json")
         if found is None:
-            return []
+            return [], []
         if not isinstance(found, dict) or not isinstance(found.get("attempts"), list):
             raise LabError("it does not list attempts")
     except LabError as error:
         reason = str(error).rstrip(".")
-        run.notes.append(f"environment.json could not be used ({reason}); earlier attempts are not listed")
-        return []
-    return found["attempts"]
+        return [], [f"environment.json could not be used ({reason}); earlier attempts are not listed"]
+    return found["attempts"], []
 
 
 def processor() -> str:

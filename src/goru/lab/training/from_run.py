@@ -1,4 +1,4 @@
-"""`goru run --from-run`: a run that begins with the steps of another one, the same run with fewer steps."""
+"""`goru run --from-run`: continue a run that has the same settings but fewer steps."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from goru.lab.training.state import planned_steps
 
 
 def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
-    """Make the directory of `config` one that resumes with the last checkpoint of the run in `earlier`.
+    """Prepare the directory of `config` to resume from the last checkpoint of the run in `earlier`.
 
-    The run ends with the same bits as a run that did all steps itself. So only the number of steps or epochs may
-    differ, and no step may have depended on that number. A run that has already begun is not changed.
+    The run ends with the same bits as one that did all steps itself. So only the number of steps or epochs may differ,
+    and no step may have depended on that number. A run that has already begun is not changed.
     """
     if has_begun(config.directory(runs)):
         return
@@ -39,7 +39,7 @@ def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
 
 
 def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], dict[str, Any], list[dict[str, Any]]]:
-    """Tensors, position and metrics of a run whose steps are the first ones of `config`."""
+    """Tensors, position and metrics of a run whose steps are the first steps of `config`."""
     there = read_config(earlier)
     if there is None:
         raise LabError("it has no config.json; name the directory of a run, runs/EXPERIMENT/VARIANT/MODEL/seedN.")

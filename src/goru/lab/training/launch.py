@@ -1,7 +1,7 @@
-"""`goru run --processes N`: the processes of one training on this machine, whose store listens on 127.0.0.1 alone.
+"""`goru run --processes N`: the processes of one run on this machine, whose store listens only on 127.0.0.1.
 
-The processes are started and supervised by torchrun's own agent. Only the store through which they find one another is
-made here: torchrun's listens on all interfaces, and whoever reaches it can send pickles.
+torchrun's own agent starts and supervises the processes. Only the store through which they find one another is made
+here: torchrun's store listens on all interfaces, and anyone who reaches it can send pickles.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def launch(processes: int, argv: list[str]) -> int:
         max_restarts=0,
         monitor_interval=0.1,
     )
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each sets its own number later; as torchrun does
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does; each process sets its own number later
     try:
         elastic_launch(config, sys.executable)("-m", "goru.lab", *argv)
     except ChildFailedError as failed:

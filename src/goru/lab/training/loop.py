@@ -10,19 +10,22 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from goru.lab.errors import LabError, RunInterruptedError
 from goru.lab.networks import count_parameters
 from goru.lab.training import environment
 from goru.lab.training.checkpoints import Checkpoint
 from goru.lab.training.config import RunConfig
-from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, has_begun, hold
+from goru.lab.training.from_run import begin_from
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, check_free, has_begun, hold
 from goru.lab.training.state import Training
+
+T = TypeVar("T", bound=Training)
 
 
 class DivergedError(LabError):
-    """The loss is not a number; every process of a training meets it at the same step."""
+    """The loss is not a number; every process of a run sees this at the same step."""
 
 
 def never() -> bool:
@@ -42,30 +45,49 @@ def train(
     engine: str = "local",
     stop: Callable[[], bool] = never,
     started: Callable[[int], None] = nothing,
+    from_run: Path | None = None,
 ) -> dict[str, Any]:
-    """Run a configuration to its end, from its last checkpoint where there is one; returns the result.
+    """Run a configuration to its end, from its last checkpoint if there is one; returns the result.
 
     `stop` is called after every step; when it returns True, a checkpoint is written and the run ends with
-    RunInterruptedError. `started` is called once, with the step that the run goes on from; a run that is refused or
-    finished does not come so far. (`distributed.train` does the same with several processes.)
+    RunInterruptedError. `started` is called once, with the step that the run continues from, but not for a run that
+    is refused or finished. `from_run` is a shorter run to continue. (`distributed.train` does the same with several
+    processes.)
     """
-    with enough_memory():  # settings that do not fit together are refused before there is a directory
-        fresh = None if has_begun(config.directory(runs)) else Training(config)
+    prepared = prepare(config, runs, Training, from_run)
     with hold(config, runs) as run:
         if (result := run.result()) is not None:
             return result
         saved = run.load_checkpoint()
         with enough_memory():
-            training = fresh or Training(config)
+            training = prepared or Training(config)
             begin(training, run, saved, engine)
             started(training.position.step)
             loop(training, run, checkpoint_seconds, stop)
             return finish(training, run)
 
 
+def prepare(config: RunConfig, runs: Path, make: Callable[[RunConfig], T], from_run: Path | None) -> T | None:
+    """The training of a configuration; None for a finished run.
+
+    Everything that can be refused is refused here, before anything is written; the steps of `from_run` come last.
+    """
+    directory = config.directory(runs)
+    check_free(config, runs)
+    if (directory / "result.json").exists():
+        return None
+    begun = directory if has_begun(directory) else from_run
+    with enough_memory():
+        training = make(config)
+        environment.check_kernels(training.network, begun)
+    if from_run is not None:
+        begin_from(from_run, config, runs)
+    return training
+
+
 @contextlib.contextmanager
 def enough_memory() -> Iterator[None]:
-    """Memory that is not there is one sentence."""
+    """Turn a failed allocation into a LabError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -76,7 +98,7 @@ def enough_memory() -> Iterator[None]:
 
 
 def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engine: str, processes: int = 1) -> None:
-    """Go to where the last attempt stopped, and describe this one."""
+    """Restore the last checkpoint, and write environment.json."""
     if saved is not None:
         try:
             training.restore(*saved)
@@ -88,7 +110,7 @@ def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engin
 
 
 def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop: Callable[[], bool]) -> None:
-    """Train to the last step, or until patience is over or the loss is low enough: learn, log, evaluate, save."""
+    """Train to the last step, or until out of patience or below `stop_below`: learn, log, evaluate, save."""
     config, problem, position = training.config, training.problem, training.position
     started = time.monotonic() - position.seconds
     last_saved = last_logged = time.monotonic()
@@ -96,7 +118,7 @@ def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop:
     def save() -> None:
         position.seconds = time.monotonic() - started
         position.metrics_bytes = run.metrics_bytes
-        # The last loss can be finite and the parameters not: those must not replace good ones.
+        # The last loss can be finite and the parameters not: they must not replace good ones.
         if training.finite:
             run.save_checkpoint(training.tensors(), dataclasses.asdict(position))
 

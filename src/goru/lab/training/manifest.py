@@ -1,7 +1,7 @@
 """Checksums of the files of a finished run: manifest.json, written just before result.json.
 
-A run whose files do not match is damaged or was changed. Older versions wrote none: such a run is unverified, and stays
-so when a record gives it checksums later.
+A run whose files do not match is damaged or was changed. Older versions wrote no manifest: such a run is unverified,
+and remains so when a record adds checksums later.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from goru.lab.errors import LabError
 
 NAME = "manifest.json"
 FILES = ("config.json", "environment.json", "metrics.jsonl", "figure.json", "result.json")
-"""What the report reads; the checkpoint has a checksum of its own."""
+"""The files that the report reads; the checkpoint has its own checksum."""
 ALWAYS = ("config.json", "metrics.jsonl", "result.json")
 """Those that every finished run has."""
 
 Since = Literal["run", "record", "never"]
-"""Since when the files of a finished run have checksums: since it ended, since it was recorded, or not at all."""
+"""Since when the files of a finished run have had checksums: since it ended, since it was recorded, or never."""
 
 
 def encode(contents: Mapping[str, bytes], since: Since = "run") -> bytes:
@@ -37,7 +37,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def verify(path: Path) -> Since:
-    """Since when the files of a finished run are as they are; LabError names a changed file."""
+    """Since when the files of a finished run are verified; raises LabError if a file has changed."""
     try:
         manifest = untrusted.read_json(path / NAME)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The optimizers: RMSProp after TensorFlow's rule (torch's differs early in training), Adam; learning rates."""
+"""The optimizers: RMSProp as in TensorFlow (torch's differs early in training), Adam, and learning rates."""
 
 from __future__ import annotations
 

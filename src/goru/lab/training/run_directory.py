@@ -1,16 +1,16 @@
-"""A run's directory: written atomically, locked by the kernel, resumable after a kill at any moment.
+"""A run's directory: written atomically, locked with flock, resumable after a kill at any moment.
 
-Importing this module does not import torch, so that looking at runs takes no time.
+Importing this module does not import torch, so inspecting runs is fast.
 
     config.json              the complete configuration; re-running from it gives the same run
     environment.json         versions, processor, threads, engine, host, and when the run was started
-    metrics.jsonl            one JSON object a line; cut back to the checkpoint when a run resumes
+    metrics.jsonl            one JSON object per line; truncated to the checkpoint when a run resumes
     checkpoint.safetensors   parameters, optimizer, random state; the position is in its header
-    checkpoint.previous...   the one before, for when the last one is damaged (that one becomes checkpoint.damaged...)
+    checkpoint.previous...   the one before, used if the last one is damaged (and renamed checkpoint.damaged...)
     figure.json              what figures need beyond the scores (some tasks)
     manifest.json            checksums of these files, result.json included
     result.json              written last: a run with a result is finished
-    failure.json             why the last attempt ended, until the next one starts
+    failure.json             why the last attempt failed, until the next one starts
 
 Every field that depends on the clock has `time`, `seconds` or `per_s` in its name.
 """
@@ -45,7 +45,7 @@ PREVIOUS = "checkpoint.previous.safetensors"
 DAMAGED = "checkpoint.damaged.safetensors"
 CONFIG_LIMIT = 2**20
 LOCK_ATTEMPTS, LOCK_PAUSE = 25, 0.02
-"""How often to try to get a lock, and the seconds between: `is_alive` holds it for an instant."""
+"""How often to try to get a lock, and the seconds in between: `is_alive` holds it for an instant."""
 
 
 def _encode(value: dict[str, Any]) -> bytes:
@@ -65,21 +65,21 @@ class RunDirectory:
         self.metrics_bytes = 0
         self.checkpoint_step: int | None = None
         self.notes: list[str] = []
-        """What is worth knowing about this attempt, for environment.json."""
+        """Notes on this attempt, for environment.json."""
 
     # Reading what an earlier attempt left
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the run is finished; LabError where a file of a finished run has changed."""
+        """The result, if the run is finished; LabError if a file of a finished run has changed."""
         result = read_json(self.path / "result.json")
         if result is not None:
             manifest.verify(self.path)
         return result
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """Tensors and position of the last checkpoint; None when there is none yet.
+        """Tensors and position of the last checkpoint; None if there is none yet.
 
-        Where the last one cannot be used and the one before can, that is taken.
+        If the last one is unusable, the one before is used.
         """
         from goru.lab.training import checkpoints
 
@@ -95,7 +95,7 @@ class RunDirectory:
                 continue
             if damage:
                 with self._writing():
-                    os.replace(self.path / CHECKPOINT, self.path / DAMAGED)  # so that it never becomes the previous one
+                    os.replace(self.path / CHECKPOINT, self.path / DAMAGED)  # so it never becomes the previous one
                 self.notes.append(f"{CHECKPOINT} {damage[0]}; continued from the one before it")
             self.checkpoint_step = position["step"]
             return tensors, position
@@ -151,7 +151,7 @@ class RunDirectory:
             durable.replace(self.path / name, _encode(value))
 
     def write_result(self, result: dict[str, Any]) -> None:
-        """Finish the run: the checksums of its files, then the result."""
+        """Finish the run: write the checksums of its files, then the result."""
         content = _encode(result)
         with self._writing():
             os.fsync(self._metrics)
@@ -207,7 +207,7 @@ def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
 
 
 def _acquire(lock: int, path: Path) -> None:
-    for _ in range(LOCK_ATTEMPTS):  # counted, not timed: a clock may stand still
+    for _ in range(LOCK_ATTEMPTS):  # counted, not timed: a clock may stop
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         time.sleep(LOCK_PAUSE)
@@ -215,21 +215,21 @@ def _acquire(lock: int, path: Path) -> None:
 
 
 def check_same(path: Path, there: RunConfig, here: RunConfig) -> None:
-    """LabError where a run directory holds another configuration than the one wanted."""
+    """Raise LabError if a run directory holds a different configuration."""
     if there != here:
         changed = differences(there, here)
         raise LabError(f"{path} holds another configuration ({changed}); choose another --variant or --runs.")
 
 
 def check_free(config: RunConfig, runs: Path) -> None:
-    """LabError where the directory of a configuration holds work of another one."""
+    """Raise LabError if the directory of a configuration holds work of another one."""
     path = config.directory(runs)
     if has_begun(path) and (there := read_config(path)) is not None:
         check_same(path, there, config)
 
 
 def check_siblings(config: RunConfig, runs: Path) -> None:
-    """UsageError where other models or seeds of the same variant have other settings: one name, one setting."""
+    """Raise UsageError if other models or seeds of the same variant have different settings."""
     for file in sorted((runs / config.experiment / config.variant).glob("*/seed*/config.json")):
         other = read_config(file.parent)
         if other is None or (other.model, other.seed) == (config.model, config.seed):
@@ -248,7 +248,7 @@ def has_begun(path: Path) -> bool:
 def _settle(run: RunDirectory) -> None:
     """Make sure that the directory belongs to this configuration, and remove the temporary files of earlier attempts.
 
-    A directory without checkpoint and result is free for another configuration.
+    A directory without checkpoint and result may be reused for another configuration.
     """
     existing = read_config(run.path)
     if existing is not None and has_begun(run.path):
@@ -266,7 +266,7 @@ def _settle(run: RunDirectory) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object written by a run; None when the file does not exist."""
+    """A JSON object written by a run; None if the file does not exist."""
     try:
         return untrusted.read_json(path)
     except FileNotFoundError:
@@ -274,7 +274,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_config(path: Path) -> RunConfig | None:
-    """The configuration of a run directory; None when it has none yet."""
+    """The configuration of a run directory; None if it has none yet."""
     file = path / "config.json"
     try:
         return from_json(untrusted.read_bytes(file, CONFIG_LIMIT), str(file))
@@ -283,7 +283,7 @@ def read_config(path: Path) -> RunConfig | None:
 
 
 def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
-    """The logged lines of a run, or of its first bytes; a last line that is still being written is left out."""
+    """The logged lines of a run, or of its first bytes, without a last line that is still being written."""
     file = path / "metrics.jsonl"
     try:
         content = untrusted.read_bytes(file)[:size]
@@ -294,7 +294,7 @@ def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
 
 
 def is_alive(path: Path) -> bool:
-    """Whether a process holds the run."""
+    """Whether a process is working on the run."""
     return locks.held(str(path / "lock"))
 
 

@@ -1,17 +1,17 @@
-"""Ending early on a signal: the first asks for a clean stop, the second ends at once."""
+"""Stopping on a signal: the first asks for a clean stop, the second stops at once."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 
 @contextlib.contextmanager
 def interrupted_by(number: signal.Signals) -> Iterator[None]:
-    """Lets a signal end what goes on inside as Ctrl-C does: with everything cleared away."""
+    """Make a signal act like Ctrl-C inside the block, so everything is cleaned up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -24,7 +24,7 @@ def interrupted_by(number: signal.Signals) -> Iterator[None]:
 
 
 class StopOnSignal:
-    """A context manager that is called to ask whether to stop."""
+    """A context manager; call it to ask whether to stop."""
 
     def __init__(self, *signals: signal.Signals) -> None:
         self._signals = signals
@@ -36,9 +36,7 @@ class StopOnSignal:
             self._before[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -19,8 +19,8 @@ from goru.lab.training.optimizers import learning_rate, make_optimizer
 class Training:
     """A network in training.
 
-    `learn`, `evaluate`, `agree` and the two methods for carried states are the points where a training over
-    several processes differs (`distributed.py`).
+    A run over several processes (`distributed.py`) overrides `learn`, `evaluate`, `agree` and the two methods for
+    carried states.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -30,14 +30,14 @@ class Training:
         self.config = config
         self.problem = config.task.problem(config.seed, config.batch)
         if config.patience and "valid" not in self.problem.tracked:
-            raise LabError("--patience has no effect where there is no validation set: remove it.")
+            raise LabError("--patience has no effect without a validation set: remove it.")
         if config.stop_below and "test" not in self.problem.tracked:
-            raise LabError("--stop-below has no effect where the test set is not scored during training: remove it.")
+            raise LabError("--stop-below has no effect if the test set is not scored during training: remove it.")
         device = _device(config)
         try:
             self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(device)
             self.optimizer = make_optimizer(config.optimizer, self.network)
-        except ValueError as error:  # an impossible layer, such as a capacity without a tunable mesh
+        except ValueError as error:  # an invalid layer, such as a capacity without a tunable mesh
             raise LabError(f"these settings do not fit together: {str(error).rstrip('.')}.") from None
         self.carry: list[Tensor] = []
         self.best: dict[str, Tensor] = {}
@@ -52,7 +52,7 @@ class Training:
         return loss.item()
 
     def update(self, loss: Tensor) -> None:
-        """Change the parameters along the gradient of a loss."""
+        """One optimizer step on the gradient of a loss."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         for group in self.optimizer.param_groups:
@@ -77,12 +77,12 @@ class Training:
 
     @torch.no_grad()
     def figure(self) -> dict[str, Any] | None:
-        """What the figures need beyond the scores."""
+        """Data for figures beyond the scores."""
         self.network.eval()
         return self.problem.figure(self.network)
 
     def remember_best(self, scores: dict[str, float]) -> None:
-        """Store the parameters if the task prefers these scores to all earlier ones."""
+        """Store the parameters if these scores are the best so far."""
         score = self.problem.score(scores)
         if score is None:
             return
@@ -95,7 +95,7 @@ class Training:
 
     @torch.no_grad()
     def take_best(self) -> None:
-        """Restore the best parameters, where the task has chosen some."""
+        """Restore the best parameters, if the task selects them."""
         for name, parameter in self.network.named_parameters():
             if name in self.best:
                 parameter.copy_(self.best[name])
@@ -107,11 +107,11 @@ class Training:
 
     @property
     def finite(self) -> bool:
-        """Whether all parameters are numbers."""
+        """Whether all parameters are finite."""
         return all(bool(p.isfinite().all()) for p in self.network.parameters())
 
     def agree(self, *wishes: bool) -> tuple[bool, ...]:
-        """Which of these this process, or any process of the same training, wants."""
+        """Which of these are true in this or any other process of the run."""
         return wishes
 
     def all_carried(self) -> list[Tensor]:
@@ -119,11 +119,11 @@ class Training:
         return self.carry
 
     def own_carried(self, states: list[Tensor]) -> list[Tensor]:
-        """The part of the carried states that this process computes with."""
+        """This process's part of the carried states."""
         return states
 
     def tensors(self) -> dict[str, Tensor]:
-        """All state as named tensors, the same for any number of processes."""
+        """The whole state as named tensors, independent of the number of processes."""
         named = {f"parameter/{name}": p.detach() for name, p in self.network.named_parameters()}
         named |= {f"buffer/{name}": b for name, b in self.network.named_buffers()}
         named |= {f"best/{name}": p for name, p in self.best.items()}
@@ -135,7 +135,7 @@ class Training:
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
-        """The inverse of `tensors`; raises KeyError or ValueError when they do not fit."""
+        """The inverse of `tensors`; raises KeyError or ValueError if they do not match."""
         for kind, targets in (
             ("parameter", self.network.named_parameters()),
             ("buffer", self.network.named_buffers()),
@@ -176,7 +176,7 @@ def planned_steps(config: RunConfig, problem: Problem) -> tuple[int, int]:
     per_epoch = problem.steps_per_epoch or 0
     last_step, eval_every = config.steps or config.epochs * per_epoch, config.eval_every or per_epoch
     if last_step < 1 or eval_every < 1 or config.log_every < 1:
-        raise LabError("steps, log-every and eval-every should be at least 1 (0 only where there are epochs).")
+        raise LabError("steps, log-every and eval-every should be at least 1 (or 0 if there are epochs).")
     return last_step, eval_every
 
 

@@ -1,1 +1,1 @@
-"""Data that the project makes itself, in the files' formats: every experiment runs with no files at all."""
+"""Generated data in the formats of the files, so every experiment can run without files."""

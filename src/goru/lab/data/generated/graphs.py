@@ -76,9 +76,9 @@ def shortest_paths(edges: Edges, start: int, end: int) -> Iterator[tuple[int, ..
     """Every shortest path between two nodes."""
     paths: list[tuple[int, ...]] = [(start,)]
     while paths and all(path[-1] != end for path in paths):
-        paths = [(*path, b) for path in paths for b in neighbours(edges, path[-1]) if b not in path]
+        paths = [(*path, b) for path in paths for b in neighbors(edges, path[-1]) if b not in path]
     yield from (path for path in paths if path[-1] == end)
 
 
-def neighbours(edges: Edges, node: int) -> list[int]:
+def neighbors(edges: Edges, node: int) -> list[int]:
     return [a + b - node for a, b in edges if node in (a, b)]

@@ -12,7 +12,7 @@ PEOPLE = ("Anna", "Boris", "Clara", "David", "Emma", "Felix")
 PLACES = ("station", "harbour", "market", "library", "bakery", "park")
 THINGS = ("key", "lamp", "letter", "basket")
 SHAPES = ("cube", "ball", "cone", "ring")
-COLOURS = ("red", "blue", "green", "white")
+COLORS = ("red", "blue", "green", "white")
 MOVES = ("walked to", "hurried to", "strolled to", "came to")
 GIVES = ("gave", "handed", "passed")
 
@@ -109,8 +109,8 @@ def _gifts(rng: np.random.Generator) -> list[str]:
 
 def _positions(rng: np.random.Generator) -> list[str]:
     """Three things, two statements, eight questions whose answer the statements settle."""
-    colours, shapes = rng.permutation(COLOURS), rng.permutation(SHAPES)
-    a, b, c = (f"the {colour} {shape}" for colour, shape in zip(colours[:3], shapes[:3], strict=True))
+    colors, shapes = rng.permutation(COLORS), rng.permutation(SHAPES)
+    a, b, c = (f"the {color} {shape}" for color, shape in zip(colors[:3], shapes[:3], strict=True))
     relations = tuple(_AXES)
     first, second = (relations[k] for k in rng.integers(4, size=2))
     opposite = tuple(-x for x in _AXES[first])

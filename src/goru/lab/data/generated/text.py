@@ -1,6 +1,6 @@
 """A text source: sentences of invented words, with frequencies, agreement and quotations.
 
-Words are made of syllables and used by Zipf's law; what can be learnt is the spelling (short range), which
+Words are made of syllables and used by Zipf's law; what can be learned is the spelling (short range), which
 kind of word follows which, that a verb agrees with its noun, and that a quotation is closed (longer range).
 """
 

@@ -1,4 +1,4 @@
-"""What the standard library raises over damaged archives, and how a sentence quotes it."""
+"""The exceptions of the standard library for damaged archives, and how to quote them."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ BROKEN = (
 
 
 def reason(error: Exception) -> str:
-    """The library's words in one short line."""
+    """The library's message in one short line."""
     return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__

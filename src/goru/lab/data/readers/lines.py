@@ -1,4 +1,4 @@
-"""Text files, line by line, and the error that says where one is wrong."""
+"""Text files, line by line, and an error that names the line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_LINE = 65_536
 
 
 class FormatError(LabError):
-    """A file that does not have the format it should have."""
+    """A file with the wrong format."""
 
     def __init__(self, source: str, line: int | None, what: str) -> None:
         place = source if line is None else f"{source}, line {line}"

@@ -1,4 +1,4 @@
-"""Graphs and shortest paths as tokens: `n9 e1 n4 eol ... q1 n9 n6 ans 9 4 6`, one example a line."""
+"""Graphs and shortest paths as tokens: `n9 e1 n4 eol ... q1 n9 n6 ans 9 4 6`, one example per line."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The paper's sizes are 2400, 600 and 1000 utterances, which ones it does not say. Here: the speakers of TRAIN
 in order of a hash of their names give the first two sets (a speaker is in one of them only), those of TEST
-the third; the two sentences that everybody reads (SA1, SA2) are left out of all, as usual.
+the third; the two sentences that everybody reads (SA1, SA2) are excluded, as usual.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_utterance(file: Path) -> np.ndarray:
 
 
 def check(folder: Path) -> None:
-    """That the layout is TIMIT's, the sets can be filled and every chosen file can be read."""
+    """Check that the layout is TIMIT's, that the sets can be filled and that every chosen file is readable."""
     for files in find_utterances(folder).values():
         for file in files:
             read_utterance(file)

@@ -1,4 +1,4 @@
-"""Speech as sound files in zip archives, one a split, with a manifest that names and checks each of them."""
+"""Speech as sound files in zip archives, one per split, with a manifest that lists them and their checksums."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def parse_manifest(content: bytes, source: str) -> list[Entry]:
 
 
 def check_directory(archive: IO[bytes], entries: list[Entry], source: str) -> None:
-    """That the archive's directory can be read and lists these entries."""
+    """Check that the archive's directory is readable and lists these entries."""
     with _opened(archive, source) as content:
         for entry in entries:
             _member(content, entry, source)
@@ -123,5 +123,5 @@ def _read(content: zipfile.ZipFile, entry: Entry, source: str) -> np.ndarray:
 
 
 def pcm_digest(samples: np.ndarray) -> str:
-    """What the manifest's column pcm_sha256_16 says of samples."""
+    """The value of the manifest's column pcm_sha256_16 for some samples."""
     return hashlib.sha256(samples.astype("<i2").tobytes()).hexdigest()[:16]
