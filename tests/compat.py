@@ -17,8 +17,10 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ["expecttest", "hypothesis", "numpy", "pytest", "pytest-xdist", "setuptools"]
-# What needs more than the library: the laboratory, the documentation, the build, the benchmarks, ONNX.
+# What needs more than the library (the laboratory, the documentation, the build, the benchmarks, ONNX), and what
+# compiles its C++ alone and says nothing of torch.
 LEFT_OUT = ["lab", "test_benchmarks.py", "test_build.py", "test_docs.py", "test_onnx.py", "test_readme.py"]
+LEFT_OUT += ["kernels/test_portable.py", "kernels/test_sanitizers.py"]
 
 
 def environment(version: str) -> Path:
