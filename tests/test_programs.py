@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 import goru
+from goru.kernels import native
 
+ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's exporters and tracers warn about themselves
 LAYERS: dict[str, Any] = {
     "GORU": lambda **options: goru.GORU(3, 8, num_layers=2, bidirectional=True, **options),
@@ -121,3 +125,64 @@ def test_jit_trace_of_a_cell(kind: Any) -> None:
 def test_jit_script_is_refused_in_a_sentence(module: nn.Module) -> None:
     with pytest.raises(RuntimeError, match=r"torch.jit.script cannot compile (GORU|LSTM)\w*: use torch.jit.trace"):
         torch.jit.script(module)
+
+
+# ------------------------------------------------------------------------------------------------- without Python
+
+CPP = ROOT / "cpp"
+
+
+def test_the_schemas_of_the_cpp_operators_are_those_of_python() -> None:
+    text = re.sub(r'"\s*"', "", (CPP / "goru_operators.cpp").read_text())
+    schemas = re.findall(r'm\.def\("(.*?)"\)', text)
+    assert len(schemas) == 2
+    for schema in schemas:
+        name = schema.partition("(")[0]
+        assert f"goru::{schema}" == str(getattr(torch.ops.goru, name).default._schema)
+
+
+class Several(nn.Module):
+    """Layers of each kind that the C++ operators know, without and with lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            [
+                goru.GORU(3, 8, num_layers=2, bidirectional=True),
+                goru.GORU(3, 9, mesh="tunable", capacity=9),
+                goru.GORU(3, 7, mesh="fft", update_gate=False),
+                goru.GORU(3, 40, mesh="tunable", capacity=3, reset_gate=False, bias=False),
+            ]
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        lengths = torch.arange(x.shape[1]) % x.shape[0] + 1
+        return tuple(found for layer in self.layers for given in (None, lengths) for found in layer(x, lengths=given))
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.skipif(native.unavailable_reason() is not None, reason="no native kernels")
+def test_aotinductor_without_python(tmp_path: Path) -> None:
+    """A package of AOTInductor in a C++ program, by the commands of docs/export.md."""
+    torch.manual_seed(0)
+    model, free = Several().eval(), torch.export.Dim.DYNAMIC
+    with torch.no_grad():
+        program = torch.export.export(model, (torch.randn(5, 2, 3),), dynamic_shapes={"x": {0: free, 1: free}})
+        torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "layer.pt2"))
+    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    (commands,) = [block for block in re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL) if "g++" in block]
+    build = commands.replace("python ", f"{sys.executable} ").replace("-o run_package", f"-o {tmp_path}/run_package")
+    done = subprocess.run(["sh", "-ec", build], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    listed = subprocess.run(["ldd", str(tmp_path / "run_package")], capture_output=True, text=True, check=True)
+    assert "libpython" not in listed.stdout
+    assert "torch_python" not in listed.stdout
+    for steps, batch in ((7, 5), (1, 1), (3, 2), (40, 33)):
+        call = [str(tmp_path / "run_package"), str(tmp_path / "layer.pt2"), str(steps), str(batch), "3"]
+        done = subprocess.run(call, capture_output=True, text=True, env={"TMPDIR": str(tmp_path)})
+        assert done.returncode == 0, done.stderr
+        found = [torch.tensor([float(word) for word in line.split()]) for line in done.stdout.splitlines()]
+        with torch.no_grad():
+            expected = model(torch.arange(steps * batch * 3.0).sin().view(steps, batch, 3))
+        torch.testing.assert_close(found, [result.flatten() for result in expected], rtol=1e-5, atol=1e-6)

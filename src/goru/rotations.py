@@ -19,7 +19,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from .tracing import cached_constants
+from .tracing import cached_constants, constant_when_compiled
 
 MESHES = ("fft", "tunable")
 
@@ -71,7 +71,8 @@ class Mesh:
     @property
     def pairs(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The pairs (p, q) of each layer, in the order in which their angles are stored."""
-        return _pairs(self.kind, self.size, self.capacity)
+        make = _pairs if torch.compiler.is_compiling() else _cached_pairs  # a compiler warns of a cache and ignores it
+        return make(self.kind, self.size, self.capacity)
 
     @property
     def num_layers(self) -> int:
@@ -79,7 +80,11 @@ class Mesh:
 
     @property
     def num_rotations(self) -> int:
-        return sum(map(len, self.pairs))
+        # Counted, not made: a compiler that traces a layer would follow the making of every pair.
+        if self.capacity is not None:
+            return sum((self.size - layer % 2) // 2 for layer in range(self.capacity))
+        distances = [1 << k for k in range(self.num_layers)]
+        return sum(self.size // (2 * d) * d + max(0, self.size % (2 * d) - d) for d in distances)
 
     @property
     def num_angles(self) -> int:
@@ -90,7 +95,7 @@ class Mesh:
 
     def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of U, and of what it acts on, for angles of this dtype."""
-        return dtype.to_complex() if self.complex else dtype
+        return _complex(dtype) if self.complex else dtype
 
     def split(self, angles: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """theta (N), phi (N) and omega (H); phi and omega are empty for a real mesh."""
@@ -134,7 +139,11 @@ class Mesh:
         return self.apply(angles, torch.eye(self.size, dtype=self.state_dtype(angles.dtype), device=angles.device))
 
 
-@cache
+@constant_when_compiled
+def _complex(dtype: torch.dtype) -> torch.dtype:
+    return dtype.to_complex()
+
+
 def _pairs(kind: str, size: int, capacity: int | None) -> tuple[tuple[tuple[int, int], ...], ...]:
     if kind == "tunable":
         assert capacity is not None
@@ -143,10 +152,13 @@ def _pairs(kind: str, size: int, capacity: int | None) -> tuple[tuple[tuple[int,
     return tuple(tuple((j, j + d) for j in range(size - d) if (j // d) % 2 == 0) for d in distances)
 
 
+_cached_pairs = cache(_pairs)
+
+
 @cached_constants
 def _slots(kind: str, size: int, capacity: int | None, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """For each layer and unit: the rotation in which it is p, in which it is q (else -1), and its partner."""
-    pairs = _pairs(kind, size, capacity)
+    pairs = Mesh(kind, size, capacity).pairs
     slot_p = torch.full((len(pairs), size), -1, device="cpu")
     slot_q = torch.full((len(pairs), size), -1, device="cpu")
     partner = torch.arange(size, device="cpu").repeat(len(pairs), 1)

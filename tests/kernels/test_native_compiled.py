@@ -17,8 +17,6 @@ LAYERS = {
 }
 
 
-# Dynamo and inductor warn about themselves.
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", LAYERS)
 def test_compiled_training_and_inference_with_any_length_and_batch(kind: str) -> None:
     torch.manual_seed(0)
@@ -38,7 +36,14 @@ def test_compiled_training_and_inference_with_any_length_and_batch(kind: str) ->
         torch.testing.assert_close(*results)
 
 
-@pytest.mark.filterwarnings("ignore")
+def test_the_plain_equations_compile_too() -> None:
+    torch._dynamo.reset()
+    layer, x = goru.EURNN(3, 4, backend="reference"), torch.randn(2, 1, 3)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x)[0], layer(x)[0])
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's exporter warns about itself
 def test_exported() -> None:
     layer = goru.GORU(3, 8, backend="native").eval()
     x = torch.randn(5, 2, 3)

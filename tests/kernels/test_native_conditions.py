@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,9 +32,17 @@ LAYERS = {
 }
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts what it runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_long_sequence_can_be_interrupted(kind: str, training: bool) -> None:
+def test_a_long_sequence_can_be_interrupted(kind: str, training: bool, interruptible: None) -> None:
     """Within a second of the processor's time: on a busy machine the clock on the wall says nothing about us."""
     layer, x = LAYERS[kind](), torch.zeros(4000, 64, 4)
     sent = 0.0
@@ -67,8 +77,17 @@ def test_numbers_too_small_to_be_normal() -> None:
         assert torch.tensor(1e-40) * 1 > 0  # the caller's own arithmetic still has them
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """A thread that waits for another one takes processor time, on a busy machine far more than the work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("kind", LAYERS)
-def test_numbers_too_small_to_be_normal_are_not_slow(kind: str) -> None:
+def test_numbers_too_small_to_be_normal_are_not_slow(kind: str, one_thread: None) -> None:
     """At most twice as slow, in processor time, the best of several; on some processors they are far slower."""
     layer = LAYERS[kind]()
     inputs = {

@@ -12,6 +12,8 @@ where an operand of the same step is read: the programs can run again on the sam
 The state and its gradient are float32 whatever the tensors are: in bfloat16 an update gate near 1 would round every
 change of the state away.
 
+Masks are comparisons of blocks: Triton 3.9's interpreter takes no mask that was one comparison of two numbers.
+
 Legend: T steps, B batch, H hidden, P = 1 + gates that are on. Tensors, all contiguous; blocks of H side by side, those
 of a gate that is off are missing:
   pre (T, B, r z c)  x W, no bias      h0, grad_h_n (B, H)      bias (r z c) or None      lengths (B) or None
@@ -39,7 +41,7 @@ def goru_forward(
     in_batch = rows < B
     own = rows.to(tl.int64)[:, None] * H
     half = B.to(tl.int64) * H
-    length = T if lengths is None else tl.load(lengths + rows, mask=in_batch, other=0)
+    length = tl.zeros_like(rows) + T if lengths is None else tl.load(lengths + rows, mask=in_batch, other=0)
     for n in range(0, H, BLOCK_N):
         columns = n + tl.arange(0, BLOCK_N)[None, :]
         inside = in_batch[:, None] & (columns < H)
@@ -128,7 +130,7 @@ def goru_backward(
     rows = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
     in_batch = rows < B
     own = rows.to(tl.int64)[:, None] * H
-    length = T if lengths is None else tl.load(lengths + rows, mask=in_batch, other=0)
+    length = tl.zeros_like(rows) + T if lengths is None else tl.load(lengths + rows, mask=in_batch, other=0)
     for n in range(0, H, BLOCK_N):
         columns = n + tl.arange(0, BLOCK_N)[None, :]
         inside = in_batch[:, None] & (columns < H)
@@ -144,7 +146,7 @@ def goru_backward(
             first = (in_batch & (t + 1 == length))[:, None]
             at_previous = at + B
         else:
-            first = (in_batch & (t == 0))[:, None]
+            first = in_batch[:, None] & (at < B)
             at_previous = at - B
         for n in range(0, H, BLOCK_N):
             columns = n + tl.arange(0, BLOCK_N)[None, :]
