@@ -123,7 +123,7 @@ def test_checksums_that_came_later_say_so(recorded: Path, tmp_path: Path) -> Non
     assert (recorded / "result.json").read_bytes() == before
     record.write(results, tmp_path / "again")
     assert manifest.verify(tmp_path / "again" / recorded.relative_to(results)) == "record"
-    sentence = "1 of 1 finished runs are unverified: an older version ran them, and they got their checksums only when"
+    sentence = "1 of 1 finished runs are unverified: an older version ran them, and their checksums were made only when"
     assert sentence in (results / "README.md").read_text()
     written = report.write(results, tmp_path / "report")
     assert written.notices[0].startswith(sentence)

@@ -654,3 +654,13 @@ def test_findings_name_the_claims_that_fare_better_with_another_start():
         (claims.NOT_REPRODUCED, verdict(claims.REPRODUCED, "lr0.001")),
     ):
         assert starts(main, other) == []
+
+
+def test_columns_of_words_are_aligned_to_the_left(tmp_path: Path) -> None:
+    for model in ("goru", "gru", "lstm"):
+        write_run(tmp_path, "copying", model, STUCK)
+    groups, _ = load(tmp_path)
+    (section,) = sections.make(groups, [])
+    html = page.render([section], [], None, [], [])
+    assert '<th scope="col" class="words">the paper</th><th scope="col" class="words">ours</th>' in html
+    assert '<th scope="col">of baseline</th>' in html
