@@ -87,6 +87,7 @@ def test_states_are_not_rounded_between_steps():
 
 @pytest.mark.parametrize("name", ["goru", "goru-matrix", "eurnn", "gru", "lstm"])
 def test_compiled_graphs(name: str):
+    torch._dynamo.reset()
     low, _ = twins(name, torch.bfloat16)
     x = draw(T, B, I, dtype=torch.bfloat16)
     eager, _ = low(x)

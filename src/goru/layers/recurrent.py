@@ -90,7 +90,7 @@ class RecurrentLayer(nn.Module):
         return (f"_l{layer}", f"_l{layer}_reverse") if self.bidirectional else (f"_l{layer}",)
 
     def _parameters_of(self, layer: int, reverse: bool) -> Parameters:
-        suffix = self._suffixes(layer)[reverse]
+        suffix = self._suffixes(layer)[int(reverse)]  # torch 2.9 does not compile an index that is a bool
         return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrized weights too
 
     def _effective(self, parameters: Parameters, layer: int) -> Parameters:
