@@ -123,7 +123,7 @@ class GRU(GatedLayer):
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
     Args:
-        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in :class:`torch.nn.GRU`.
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in torch.
         checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
             Keyword-only, like all arguments below.
         backend: "reference", "manual", "native" or "auto"; see :func:`goru.use_backend`.
@@ -149,7 +149,7 @@ class LSTM(GatedLayer):
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
     Args:
-        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in :class:`torch.nn.LSTM`.
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in torch.
         proj_size: must be 0; this layer has no projections.
         checkpoint: if set, training saves only states and recomputes this many steps at a time. None saves the gates.
             Keyword-only, like all arguments below.
