@@ -10,6 +10,8 @@ from torch import Tensor
 
 import goru
 from goru.kernels import backends, native
+from goru.kernels.gated import GatedOptions
+from tests.kernels.test_gated import RECURRENCES, Problem
 from tests.specimens import assert_close, draw, lively, rounding
 
 pytestmark = pytest.mark.skipif(
@@ -95,6 +97,19 @@ def test_compiled_graphs(name: str):
     assert torch.equal(eager, compiled)
     compiled.sum().backward()
     assert all(p.grad is not None and p.grad.dtype == torch.bfloat16 for p in low.parameters())
+
+
+def test_gradients_of_another_type_are_refused():
+    """A complex one would lose its imaginary part on the way to float32."""
+    recurrence, make, _ = RECURRENCES["gru"]
+    arguments, _ = Problem("gru", 3, 2, 4, 5, dtype=torch.float32).draw()
+    inputs = make(*(None if a is None else a.detach().bfloat16() for a in arguments), None)
+    output, h_n, saved = recurrence.run(inputs, GatedOptions(False), True, "native")
+    flat = recurrence.options.flatten(GatedOptions(False))
+    for wrong in (torch.complex64, torch.int64):
+        grads = torch.ones_like(output, dtype=wrong), torch.ones_like(h_n)
+        with pytest.raises(RuntimeError):
+            recurrence.backward_operator(*grads, output, saved, *inputs, *flat, True, "native")
 
 
 def test_cells():

@@ -46,7 +46,7 @@ def with_half_precision(kernel: Kernel) -> Kernel:
         numbers = saves.view(torch.float32)
         states = numbers[: output.numel()].view(output.shape)
         rest = numbers[output.numel() :].view(kernel.saved(single, options))
-        wide = tuple(grad.float() for grad in grads)
+        wide = tuple(_wide(grad) for grad in grads)  # the kernel refuses gradients of other types
         gradients = kernel.backward(single, options, states, rest, wide, needs_x)
         return tuple(None if gradient is None else gradient.to(dtype) for gradient in gradients)
 
@@ -59,4 +59,8 @@ def _single(inputs: Any) -> Any:
             raise RuntimeError(
                 f"{name} is complex, x has {inputs.x.dtype}: complex states need x in float32 or float64"
             )
-    return type(inputs)(*(t.float() if t is not None and t.dtype in HALF else t for t in inputs))
+    return type(inputs)(*(t if t is None else _wide(t) for t in inputs))
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in HALF else tensor
