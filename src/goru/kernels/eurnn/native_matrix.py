@@ -106,10 +106,11 @@ def backward(
     sums = torch.zeros((d.blocks, s.state), dtype=dtype, device="cpu")
     if B > 0:
         steps = d.steps_per_call(s.chunk_row * B)
+        capacity = d.chunk_rows(steps)
         elements = {
             "packed": s.packed_backward,
             "packed_input": s.packed_input if needs_x else 0,
-            "chunk": s.chunk_row * steps * B,
+            "chunk": s.chunk_row * capacity,
         }
         with scratch(elements, dtype.itemsize) as memory:
             d.pack(True, memory["packed"])
@@ -117,7 +118,7 @@ def backward(
                 d.library.goru_dense_pack_input(d.code, d.weight.data_ptr(), I, H, memory["packed_input"])
             call = d.arguments(
                 state=state.data_ptr(), saved=saves.data_ptr(), saved_step=2 * B * H, grad_step=grad_step,
-                grad_row=grad_row, rows=steps * B, grad_output=grad.data_ptr(), h0=d.h0.data_ptr(),
+                grad_row=grad_row, rows=capacity, grad_output=grad.data_ptr(), h0=d.h0.data_ptr(),
                 weights=weights.data_ptr(), sums=sums.data_ptr(), grad_x=pointer(dx), **memory,
             )  # fmt: skip
             d.backward(d.library.goru_dense_backward, call, steps)

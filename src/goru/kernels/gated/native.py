@@ -170,11 +170,12 @@ def backward(
     bias_sums = square + s.square * dtype.itemsize
     if B > 0:
         steps = g.steps_per_call(s.chunk_row * B)
+        capacity = g.chunk_rows(steps)
         elements = {
             "packed": s.packed_backward,
             "packed_input": s.packed_input if needs_x else 0,
             "through": s.through_row * B,
-            "chunk": s.chunk_row * steps * B,
+            "chunk": s.chunk_row * capacity,
         }
         checkpoint = None if options.checkpoint is None else min(options.checkpoint, T)
         cells = saves
@@ -186,7 +187,7 @@ def backward(
             if needs_x:
                 g.library.goru_gated_pack_input(g.code, g.cell, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GatedBackward(
-                g.shape, grad_step, grad_row, steps * B, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
+                g.shape, grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
                 pointer(g.c0), output.data_ptr(), saves.data_ptr(), memory["packed"], memory["packed_input"],
                 carries[0].data_ptr(), carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square,
                 bias_sums, pointer(dx),

@@ -179,12 +179,13 @@ def backward(
     turns = db + g.blocks * s.bias * dtype.itemsize
     if B > 0:
         steps = g.steps_per_call(s.chunk_row * B)
+        capacity = g.chunk_rows(steps)
         elements = {
             "packed": s.packed_backward,
             "packed_input": s.packed_input if needs_x else 0,
             "through": s.through_row * B,
             "turned": 0 if g.matrix else 2 * s.line * B,
-            "chunk": s.chunk_row * steps * B,
+            "chunk": s.chunk_row * capacity,
             "mesh": s.mesh,
         }
         checkpoint = None if options.checkpoint is None else min(options.checkpoint, T)
@@ -196,7 +197,7 @@ def backward(
             if needs_x:
                 g.library.goru_goru_pack_input(g.code, g.gates, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GoruBackward(
-                g.shape, g.fill(memory["mesh"]), grad_step, grad_row, steps * B, grad.data_ptr(), g.x.data_ptr(),
+                g.shape, g.fill(memory["mesh"]), grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(),
                 g.h0.data_ptr(), output.data_ptr(), saves.data_ptr(), memory["packed"], memory["packed_input"],
                 carry.data_ptr(), memory["chunk"], memory["through"], memory["turned"], wide, square.data_ptr(), db,
                 turns, pointer(dx),

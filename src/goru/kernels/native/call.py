@@ -13,7 +13,7 @@ from . import library
 from .structures import Shape
 
 CALL_FLOPS = 1e9  # most work in one library call, between two checks for Ctrl-C: a tenth of a second at most
-CHUNK_BYTES = 4 << 20  # what a chunk of a backward pass has in the cache
+CHUNK_BYTES = 1 << 20  # what a chunk of a backward pass has in the cache
 UNPACKED_ROWS = 8  # up to this many rows (t, b) a forward pass reads the weights as they are
 THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
 
@@ -62,6 +62,11 @@ class Call:
         if chunk_row:
             steps = min(steps, CHUNK_BYTES // self.dtype.itemsize // chunk_row)
         return max(1, steps)
+
+    def chunk_rows(self, steps: int) -> int:
+        """Rows between the panels of a chunk buffer of so many steps: an odd number of blocks. Otherwise the same rows
+        of all panels would lie in the same few lines of the first-level cache and evict each other."""
+        return (-(-steps * self.B // self.block_rows) | 1) * self.block_rows
 
     def threads(self, steps: int, factor: int = 1) -> int:
         return worth_threads(factor * steps * self.step_flops, self.blocks)

@@ -45,7 +45,7 @@ inline void each_row(const Blocks& mine, int64_t active, Work&& work) {
 template <class T, class Work>
 inline void each_panel(int64_t all, const Blocks& mine, int64_t active, Work&& work,
                        int64_t group = panels_at_once<kRows>()) {
-  if (mine.count <= 1) group = all;
+  if (mine.count <= 1 || all <= 16) group = all;
   for (int64_t p = 0; p < all;) {
     const int64_t left = all - p, end = p + (left < group || left == group + 1 ? left : group);
     for (int64_t i = 0; i < mine.count; ++i) {

@@ -163,38 +163,37 @@ inline IVec<T> negative(Vec<T> v) {
   return (IVec<T>)v < 0;
 }
 
-// exp(x) = 2^n (1 + q) with x = n log 2 + r, |r| <= log(2) / 2, and q = exp(r) - 1 by a polynomial.
+// Keeps NaN: a comparison with it is false.
 template <class T>
-struct Power {
-  Vec<T> q, scale;  // scale: 2^n
-};
-
-inline Power<float> power(Vec<float> x) {
-  typedef Vec<float> V;
-  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-  V shifted = x * 1.44269504088896341f + magic;
-  V n = shifted - magic;
-  V r = x - n * 0.693359375f;
-  r = r - n * -2.12194440e-4f;
-  V p = splat(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  IVec<float> exponent = ((IVec<float>)shifted - 0x4B400000 + 127) << 23;
-  return {p * (r * r) + r, (V)exponent};
+inline Vec<T> clamp(Vec<T> x, T low, T high) {
+  x = x > high ? splat(high) : x;
+  return x < low ? splat(low) : x;
 }
 
-inline Power<double> power(Vec<double> x) {
+// 2^y = scale (1 + q): scale = 2^n with the integer n nearest to y, and q = 2^f - 1 by a polynomial of f = y - n that is
+// accurate near 0 as well. y = `factor` x is never rounded where the processor can multiply and add at once.
+template <class T>
+struct Power {
+  Vec<T> q, scale;
+};
+
+inline Power<float> power(Vec<float> x, float factor) {
+  typedef Vec<float> V;
+  const float magic = 12583039.0f;  // 1.5 * 2^23 + 127: adding it leaves n + 127 in the low bits
+  const V shifted = x * factor + magic, f = x * factor - (shifted - magic);
+  V p = f * 1.5403512776e-4f + 1.3390735478e-3f;
+  p = p * f + 9.6182374937e-3f;
+  p = p * f + 5.5503574336e-2f;
+  p = p * f + 2.4022649795e-1f;
+  p = p * f + 6.9314718793e-1f;
+  return {p * f, (V)((IVec<float>)shifted << 23)};
+}
+
+inline Power<double> power(Vec<double> x, double factor) {
   typedef Vec<double> V;
-  const double magic = 6755399441055744.0;  // 1.5 * 2^52
-  V shifted = x * 1.4426950408889634074 + magic;
-  V n = shifted - magic;
-  V r = x - n * 6.93145751953125e-1;
-  r = r - n * 1.42860682030941723212e-6;
-  V p = splat(1.0 / 6227020800.0);
-  p = p * r + 1.0 / 479001600.0;
+  const double magic = 6755399441056767.0;  // 1.5 * 2^52 + 1023
+  const V shifted = x * factor + magic, f = x * factor - (shifted - magic), r = f * 6.9314718055994530942e-1;
+  V p = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
   p = p * r + 1.0 / 39916800.0;
   p = p * r + 1.0 / 3628800.0;
   p = p * r + 1.0 / 362880.0;
@@ -205,36 +204,26 @@ inline Power<double> power(Vec<double> x) {
   p = p * r + 1.0 / 24.0;
   p = p * r + 1.0 / 6.0;
   p = p * r + 0.5;
-  IVec<double> exponent = ((IVec<double>)shifted - 0x4338000000000000ll + 1023) << 52;
-  return {p * (r * r) + r, (V)exponent};
+  return {p * (r * r) + r, (V)((IVec<double>)shifted << 52)};
 }
 
-// Keeps NaN (comparisons with NaN are false).
-template <class T>
-inline Vec<T> clamp(Vec<T> x, T low, T high) {
-  x = choose<T>(x > high, splat(high), x);
-  return choose<T>(x < low, splat(low), x);
-}
+constexpr double kLog2E = 1.4426950408889634074;
 
-// Overflows to inf at the upper clamp and underflows to 0 at the lower one. About 2 ulp.
-template <class T>
-inline Vec<T> exponential(Vec<T> x) {
-  constexpr bool single = sizeof(T) == 4;
-  const Power<T> e = power(clamp<T>(x, single ? T(-88) : T(-709), single ? T(89) : T(710)));
-  return (e.q + T(1)) * e.scale;
-}
-
+// 1 / (1 + exp(-x)); 0 from the lower clamp on.
 template <class T>
 inline Vec<T> sigmoid(Vec<T> x) {
-  return T(1) / (T(1) + exponential<T>(-x));
+  constexpr T most = sizeof(T) == 4 ? T(87) : T(708);
+  const Power<T> e = power(clamp<T>(x, -most, most), T(-kLog2E));
+  return T(1) / (e.q * e.scale + (e.scale + T(1)));
 }
 
-// With e = exp(2 |x|) - 1, which is accurate also near 0: tanh |x| = e / (e + 2), 1 to the last bit from the clamp on.
+// e / (e + 2) with e = exp(2 x) - 1, which is accurate also near 0; 1 and -1 to the last bit from the clamps on.
 template <class T>
 inline Vec<T> hyperbolic_tangent(Vec<T> x) {
-  const Power<T> p = power(clamp<T>(magnitude<T>(x) + magnitude<T>(x), T(0), sizeof(T) == 4 ? T(20) : T(40)));
+  constexpr T most = sizeof(T) == 4 ? T(10) : T(20);
+  const Power<T> p = power(clamp<T>(x, -most, most), T(2 * kLog2E));
   const Vec<T> e = p.q * p.scale + (p.scale - T(1));
-  return with_sign<T>(e / (e + T(2)), x);
+  return e / (e + T(2));
 }
 
 // Numbers too small to be normal are treated as 0 while a kernel runs: arithmetic on them is many times slower, and

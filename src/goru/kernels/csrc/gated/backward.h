@@ -97,8 +97,9 @@ struct GatedBackwardStep {
   inline Vec<T> unit(Vec<T> g, int64_t p, const Row& row) const {
     const int64_t u = p * W<T>, n = H - u;
     g += load(row.grad + u, n);
-    Vec<T> save[Cell::kSaved] = {}, gradients[NS], direct = {}, cell_before = {}, after = {};
+    Vec<T> save[Cell::kSaved], gradients[NS], direct = {}, cell_before = {}, after = {};
     const Vec<T> before = load(row.before + u, n);
+    GORU_UNROLL
     for (int k = 0; k < Cell::kSaved - Cell::kCell; ++k) save[k] = load(row.save + k * H + u, n);
     if constexpr (Cell::kCell) {
       direct = load(row.through + u, n), cell_before = load(row.cell_before + u, n), after = load(row.after + u, n);
@@ -106,6 +107,7 @@ struct GatedBackwardStep {
     const Vec<T> db = Cell::backward(g, save, before, cell_before, after, direct, gradients);
     if constexpr (Cell::kCell) store(row.through + u, direct, n);
     else store(row.through + u, direct);
+    GORU_UNROLL
     for (int k = 0; k < NS; ++k) store(row.chunk + (k * HP + p) * panel, gradients[k]);
     store(row.states + p * panel, before);
     return db;
@@ -144,13 +146,13 @@ struct GatedBackwardStep {
       else at[r].carry = carry + row_at(s, sorted) * H;
       if constexpr (Cell::kThrough) at[r].through = through + sorted * HP * W<T>;
     }
-    // What the step before reads is fetched while this one multiplies.
-    const int64_t back = (s.reverse ? 1 : -1), u = begin * W<T>, bytes = (end - begin) * kVectorBytes;
+    // What is read and written at the end is fetched while the product is computed.
+    const int64_t u = begin * W<T>, bytes = (end - begin) * kVectorBytes;
     for (int r = 0; r < MR && r < stay; ++r) {
-      prefetch<false>(at[r].grad + u, back * b.grad_step, bytes);
-      prefetch<false>(at[r].before + u, back * s.batch * H, bytes);
-      for (int64_t k = 0; k < Cell::kSaved; ++k)
-        prefetch<false>(at[r].save + k * H + u, back * s.batch * H * Cell::kSaved, bytes);
+      prefetch<false>(at[r].grad, u, bytes);
+      prefetch<false>(at[r].before, u, bytes);
+      if (Cell::kCell) prefetch<false>(at[r].cell_before, u, bytes);
+      for (int64_t k = 0; k < Cell::kSaved - Cell::kCell; ++k) prefetch<false>(at[r].save, k * H + u, bytes);
     }
     const int64_t K = NG * HP * W<T>;
     sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {

@@ -68,16 +68,24 @@ struct GatedStep {
 
   const T* input(int64_t t, int64_t sorted) const { return x + t * s.x_step + row_at(s, sorted) * s.x_row; }
 
-  // One unit vector of one row from its sums.
-  inline void unit(Vec<T>* sum, int64_t p, const Row& row) const {
-    const int64_t u = p * W<T>, n = H - u;
+  // One vector of units of one row, in two halves: from its sums to what is saved, and from that to the new state. What
+  // follows a product takes the first half for all its vectors and then the second, so that the processor works on
+  // several at a time: each half is a long chain of operations that wait for each other.
+  __attribute__((always_inline)) void gates(Vec<T> cell, Vec<T>* sum, int64_t p, Vec<T>* save) const {
+    GORU_UNROLL
     for (int k = 0; k < NS; ++k) sum[k] += load(bias + (k * HP + p) * W<T>);
-    Vec<T> cell = {}, save[Cell::kSaved];
-    if constexpr (Cell::kCell) cell = load(row.cell + u, n);
-    const Vec<T> h = Cell::forward(sum, Cell::kThrough ? load(row.before + u, n) : Vec<T>{}, cell, save);
-    store(row.out + u, h, n);
-    if constexpr (Cell::kCell) store(row.cell + u, cell, n);
+    Cell::gates(sum, cell, save);
+  }
+  Vec<T> cell_of(const Row& row, int64_t p) const {
+    return Cell::kCell ? load(row.cell + p * W<T>, H - p * W<T>) : Vec<T>{};
+  }
+
+  __attribute__((always_inline)) void state(Vec<T>* save, int64_t p, const Row& row) const {
+    const int64_t u = p * W<T>, n = H - u;
+    store(row.out + u, Cell::state(save, Cell::kThrough ? load(row.before + u, n) : Vec<T>{}), n);
+    if constexpr (Cell::kCell) store(row.cell + u, save[Cell::kSaved - 1], n);
     if (!row.save) return;
+    GORU_UNROLL
     for (int k = 0; k < Cell::kSaved; ++k) store(row.save + k * H + u, save[k], n);
   }
 
@@ -90,32 +98,40 @@ struct GatedStep {
       states[r] = at[r].before;
       from_x[r] = input(t, first + r);
     }
-    // What the next step writes is fetched while this one multiplies.
-    const int64_t forth = (s.reverse ? -1 : 1) * s.batch * H;
+    // What is written at the end is fetched while the products are computed.
+    const int64_t bytes = (end - begin) * kVectorBytes;
     for (int r = 0; r < MR; ++r) {
-      prefetch<true>(at[r].out + begin * W<T>, forth, (end - begin) * kVectorBytes);
+      prefetch<true>(at[r].out, begin * W<T>, bytes);
       if (saved)
-        for (int64_t k = 0; k < Cell::kSaved; ++k)
-          prefetch<true>(at[r].save + k * H + begin * W<T>, forth * Cell::kSaved, (end - begin) * kVectorBytes);
+        for (int64_t k = 0; k < Cell::kSaved; ++k) prefetch<true>(at[r].save, k * H + begin * W<T>, bytes);
     }
+    // As many panels at once as make whole tiles of all gates. One row alone needs many sums to keep the processor busy.
+    constexpr int NP = MR == 1 ? 2 : MR > 2 && NG % panels_at_once<MR>() ? panels_at_once<MR>() : 1;
     int64_t p = begin;
-    if constexpr (MR == 1)  // one row alone needs many sums to keep the processor busy
+    for (; end - p >= NP && !(NP == 3 && end - p == 4); p += NP) panel<MR, NP>(states, from_x, at, p);
+    if constexpr (NP > 2)
       for (; end - p >= 2; p += 2) panel<MR, 2>(states, from_x, at, p);
-    for (; p < end; ++p) panel<MR, 1>(states, from_x, at, p);
+    if constexpr (NP > 1)
+      for (; p < end; ++p) panel<MR, 1>(states, from_x, at, p);
   }
 
-  // The products of MR rows with the weights of all gates of NP panels; acc[part][row][vector], see `of`.
+  // The products of MR rows with the weights of all gates of NP panels; acc[row of tile v / kWide][vector in it].
   template <int MR, int NP>
   struct Products {
-    static constexpr int kAll = NP * NG, kParts = MR > 2 && kAll * MR > kAccumulators ? 2 : 1, kWide = kAll / kParts;
-    static_assert(kAll % kParts == 0, "the gates of a panel are multiplied in equal parts");
-    Vec<T> acc[kParts][MR * kWide];
+    static constexpr int kAll = NP * NG, kMost = MR == 1 ? 8 : panels_at_once<MR>();
+    static constexpr int kWide = kAll == kMost + 1 ? (kAll + 1) / 2 : kMost;  // two and two rather than three and one
+    Vec<T> acc[MR * kAll];
 
+    template <int kFirst = 0>
     inline void multiply(const T* const* rows, const T* weights, int64_t K, bool add) {
-      for (int part = 0; part < kParts; ++part)
-        tile<T, MR, kWide>(rows, W<T>, weights + part * kWide * K * W<T>, K * W<T>, K, acc[part], add);
+      constexpr int n = kAll - kFirst < kWide ? kAll - kFirst : kWide;
+      tile<T, MR, n>(rows, W<T>, weights + kFirst * K * W<T>, K * W<T>, K, acc + kFirst * MR, add);
+      if constexpr (kFirst + n < kAll) multiply<kFirst + n>(rows, weights, K, add);
     }
-    Vec<T> of(int row, int vector) const { return acc[vector / kWide][row * kWide + vector % kWide]; }
+    Vec<T> of(int row, int vector) const {
+      const int first = vector / kWide * kWide, n = kAll - first < kWide ? kAll - first : kWide;
+      return acc[first * MR + row * n + vector - first];
+    }
   };
 
   template <int MR, int NP>
@@ -124,11 +140,14 @@ struct GatedStep {
     Products<MR, NP> h, x;
     h.multiply(states, recurrent + p * NG * H * W<T>, H, false);
     (joined ? h : x).multiply(from_x, inputs + p * NG * s.inputs * W<T>, s.inputs, joined);
+    Vec<T> save[MR * NP][Cell::kSaved];
 #pragma GCC unroll 1
     for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 1
       for (int u = 0; u < NP; ++u) {
+        const Vec<T> cell = cell_of(at[r], p + u);
         Vec<T> sum[NS];
+        GORU_UNROLL
         for (int k = 0; k < NS; ++k) {
           const int from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
           if (joined) sum[k] = h.of(r, u * NG + k);
@@ -136,8 +155,12 @@ struct GatedStep {
           else if (from_input < 0) sum[k] = h.of(r, u * NG + from_h);
           else sum[k] = h.of(r, u * NG + from_h) + x.of(r, u * NG + from_input);
         }
-        unit(sum, p + u, at[r]);
+        gates(cell, sum, p + u, save[r * NP + u]);
       }
+#pragma GCC unroll 1
+    for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 1
+      for (int u = 0; u < NP; ++u) state(save[r * NP + u], p + u, at[r]);
   }
 
   // A whole step of one row from weights as torch has them: packing costs more than it gains for a few rows.
@@ -152,7 +175,9 @@ struct GatedStep {
         if (from_h >= 0) sum[k] = dots(hh + (from_h * H + u) * H, H - u, at.before, H);
         if (from_input >= 0) sum[k] += dots(ih + (from_input * H + u) * s.inputs, H - u, from_x, s.inputs);
       }
-      unit(sum, p, at);
+      Vec<T> save[Cell::kSaved];
+      gates(cell_of(at, p), sum, p, save);
+      state(save, p, at);
     }
   }
 
@@ -163,7 +188,7 @@ struct GatedStep {
       if (f.packed)
         each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           rows<decltype(count)::value>(t, block * kRows + offset, p, end);
-        }, 1);
+        }, NG % panels_at_once<kRows>() ? panels_at_once<kRows>() : 1);
       else
         each_row(mine, active, [&](int64_t, int64_t sorted) { unpacked(t, sorted); });
       if (active == s.batch) continue;

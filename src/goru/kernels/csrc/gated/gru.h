@@ -25,12 +25,14 @@ struct Gru {
   static constexpr int state_block(int gate) { return gate + 1; }
   static constexpr int input_block(int gate) { return gate == 2 ? 0 : gate + 1; }
 
-  // From the sums to the new state; `save` receives what backward needs.
-  static inline Vec<T> forward(const Vec<T>* sum, Vec<T> before, Vec<T>&, Vec<T>* save) {
-    const Vec<T> r = sigmoid<T>(sum[0]), z = sigmoid<T>(sum[1]), v = sum[2];
-    const Vec<T> n = hyperbolic_tangent<T>(sum[3] + r * v);
-    save[0] = r, save[1] = z, save[2] = n, save[3] = v;
-    return n + z * (before - n);
+  // From the sums to what backward needs, but for n: in its place is what tanh is applied to.
+  static inline void gates(const Vec<T>* sum, Vec<T>, Vec<T>* save) {
+    save[0] = sigmoid<T>(sum[0]), save[1] = sigmoid<T>(sum[1]), save[3] = sum[2];
+    save[2] = sum[3] + save[0] * sum[2];
+  }
+  static inline Vec<T> state(Vec<T>* save, Vec<T> before) {
+    save[2] = hyperbolic_tangent<T>(save[2]);
+    return save[2] + save[1] * (before - save[2]);
   }
 
   // From g to the gradients of the sums; `through` becomes what reaches h' directly. Returns dv, c_n's own gradient.

@@ -22,13 +22,13 @@ struct Lstm {
   static constexpr int state_block(int gate) { return gate; }
   static constexpr int input_block(int gate) { return gate; }
 
-  static inline Vec<T> forward(const Vec<T>* sum, Vec<T>, Vec<T>& cell, Vec<T>* save) {
-    const Vec<T> i = sigmoid<T>(sum[0]), f = sigmoid<T>(sum[1]), o = sigmoid<T>(sum[3]);
-    const Vec<T> g = hyperbolic_tangent<T>(sum[2]);
-    cell = f * cell + i * g;
-    save[0] = i, save[1] = f, save[2] = g, save[3] = o, save[4] = cell;
-    return o * hyperbolic_tangent<T>(cell);
+  // From the sums and c' to what backward needs.
+  static inline void gates(const Vec<T>* sum, Vec<T> cell, Vec<T>* save) {
+    save[0] = sigmoid<T>(sum[0]), save[1] = sigmoid<T>(sum[1]), save[3] = sigmoid<T>(sum[3]);
+    save[2] = hyperbolic_tangent<T>(sum[2]);
+    save[4] = save[1] * cell + save[0] * save[2];
   }
+  static inline Vec<T> state(Vec<T>* save, Vec<T>) { return save[3] * hyperbolic_tangent<T>(save[4]); }
 
   // `before` is c', `through` the gradient of c: of this step's, then of the one before.
   static inline Vec<T> backward(Vec<T> d, const Vec<T>* save, Vec<T>, Vec<T> before, Vec<T> after, Vec<T>& through,
