@@ -17,11 +17,12 @@ void gated_problem(const GatedTable& table, bool lstm) {
   auto x = Buffer<T>::drawn(rows * I), h0 = Buffer<T>::drawn(B * H), c0 = Buffer<T>::drawn(lstm ? B * H : 0),
        ih = Buffer<T>::drawn(G * H * I), hh = Buffer<T>::drawn(G * H * H), bias_ih = Buffer<T>::drawn(G * H),
        bias_hh = Buffer<T>::drawn(G * H);
-  Buffer<T> packed(sizes.packed), bias(sizes.bias), output(rows * H), saved(rows * sizes.saved), cell = c0;
+  Buffer<T> packed(sizes.packed), bias(sizes.bias), output(rows * H), saved(rows * sizes.saved), cell = c0,
+      cells(lstm ? rows * H : 0);
   table.bias(biases ? bias_ih.get() : nullptr, biases ? bias_hh.get() : nullptr, H, bias.get());
   table.pack(ih.get(), hh.get(), I, H, packed.get());
   GatedForward f = {s, x.get(), h0.get(), bias.get(), pack ? packed.get() : nullptr, ih.get(), hh.get(), output.get(),
-                    saved.get(), cell.get()};
+                    saved.get(), cell.get(), lstm ? cells.get() : nullptr, 1, 0};
   f.shape.first = 0, f.shape.last = half;
   table.forward(&f);
   f.shape.first = half, f.shape.last = s.steps;
@@ -35,13 +36,15 @@ void gated_problem(const GatedTable& table, bool lstm) {
       sums(sizes.bias_sums * blocks, T(0)), dx(rows * I);
   table.pack_backward(hh.get(), H, backward.get());
   table.pack_input(ih.get(), I, H, input.get());
-  GatedBackward b = {s, B * H, H, chunk, grad.get(), x.get(), h0.get(), c0.get(), output.get(), saved.get(),
+  GatedBackward b = {s, B * H, H, chunk, grad.get(), x.get(), h0.get(), output.get(), saved.get(),
                      backward.get(), input.get(), carry.get(), carry_cell.get(), buffer.get(), through.get(),
-                     wide.get(), square.get(), sums.get(), dx.get()};
+                     wide.get(), square.get(), sums.get(), dx.get(), cells.get(), 0};
   b.shape.first = half, b.shape.last = s.steps;
+  if (lstm) b.cells = cells.get() + half * B * H, b.cells_from = half;
+  table.cells(&b);
   table.backward(&b);
-  b.shape.first = 0, b.shape.last = half;
-  if (half) table.backward(&b);
+  b.shape.first = 0, b.shape.last = half, b.cells = cells.get(), b.cells_from = 0;
+  if (half) table.cells(&b), table.backward(&b);
   Buffer<T> dih(G * H * I), dhh(G * H * H), dbias_ih(G * H), dbias_hh(G * H);
   const GatedFinish finish = {I, H, blocks, wide.get(), square.get(), sums.get(), dih.get(), dhh.get(),
                               dbias_ih.get(), dbias_hh.get()};

@@ -18,18 +18,20 @@ from .reference import GatedOptions, GruInputs, LstmInputs
 
 GRU, LSTM = 0, 1  # as in csrc/gated/structures.h
 GATES = {GRU: 3, LSTM: 4}
+CELL_STEPS = 32  # c of an LSTM is saved before every so many steps; the backward pass recomputes the others
 
 GatedSizes = structure(
     "GatedSizes",
     (c_int64, "packed packed_backward packed_input bias saved chunk_row through_row wide square bias_sums block_rows"),
 )
 GatedForward = structure(
-    "GatedForward", (Shape, "shape"), (c_void_p, "x h0 bias packed weight_ih weight_hh output saved cell")
+    "GatedForward", (Shape, "shape"), (c_void_p, "x h0 bias packed weight_ih weight_hh output saved cell cells"),
+    (c_int64, "cell_steps cells_from"),
 )
 GatedBackward = structure(
     "GatedBackward", (Shape, "shape"), (c_int64, "grad_step grad_row rows"),
-    (c_void_p, "grad_output x h0 c0 output saved packed packed_input carry carry_cell chunk through"),
-    (c_void_p, "wide square bias_sums grad_x"),
+    (c_void_p, "grad_output x h0 output saved packed packed_input carry carry_cell chunk through"),
+    (c_void_p, "wide square bias_sums grad_x cells"), (c_int64, "cells_from"),
 )  # fmt: skip
 GatedFinish = structure(
     "GatedFinish", (c_int64, "inputs hidden blocks"),
@@ -42,6 +44,7 @@ library.declare(
     goru_gated_pack_backward=[c_int, c_int, c_void_p, c_int64, c_void_p],
     goru_gated_pack_input=[c_int, c_int, c_void_p, c_int64, c_int64, c_void_p],
     goru_gated_forward=[c_int, c_int, c_void_p],
+    goru_gated_cells=[c_int, c_int, c_void_p],
     goru_gated_backward=[c_int, c_int, c_void_p],
     goru_gated_finish=[c_int, c_int, c_void_p],
 )
@@ -56,12 +59,13 @@ def _sizes(code: int, cell: int, inputs: int, hidden: int) -> Any:
 
 def saved(inputs: GruInputs | LstmInputs, options: GatedOptions) -> tuple[Any, ...]:
     """Shape of what the forward pass saves; csrc/gated/gru.h and lstm.h say what it is."""
-    x, h0 = inputs.x, inputs.h0
-    if options.checkpoint is not None:  # the output has all states h, these are the c
-        count = (x.shape[0] + options.checkpoint - 1) // options.checkpoint
-        return (count, x.shape[1], h0.shape[1]) if isinstance(inputs, LstmInputs) else (0,)
-    blocks = _sizes(dtype_code(x.dtype), _cell(inputs), 1, 1).saved  # of one unit; H may be symbolic here
-    return (x.shape[0], x.shape[1], blocks * h0.shape[1])
+    T, B, H = (*inputs.x.shape[:2], inputs.h0.shape[1])  # may be symbolic
+    lstm = isinstance(inputs, LstmInputs)
+    gates = _sizes(dtype_code(inputs.x.dtype), _cell(inputs), 1, 1).saved * T if options.checkpoint is None else 0
+    interval = options.checkpoint or CELL_STEPS
+    cells = (T + interval - 1) // interval if lstm else 0
+    # With checkpoints the output has all states h. For each step the gates of its rows, and after them the c.
+    return (gates + cells, B, H)
 
 
 def _cell(inputs: GruInputs | LstmInputs) -> int:
@@ -94,8 +98,17 @@ class GatedCall(Call):
         """The sizes of the buffers of a forward pass."""
         return {"packed": self.sizes.packed if self.T * self.B > UNPACKED_ROWS else 0, "bias": self.sizes.bias}
 
-    def forward_call(self, memory: dict[str, int], output: Tensor, saves: Tensor | None, cell: Tensor | None) -> Any:
-        """The arguments of a forward pass, with the weights packed. `cell`: c_0, and at the end c_n."""
+    def forward_call(
+        self,
+        memory: dict[str, int],
+        output: Tensor,
+        gates: Tensor | None = None,
+        cell: Tensor | None = None,
+        cells: Tensor | None = None,
+        cell_steps: int = 1,
+    ) -> Any:
+        """The arguments of a forward pass, with the weights packed. `cell`: c_0, and at the end c_n; `cells` gets c
+        before every `cell_steps`-th step."""
         pack = self.T * self.B > UNPACKED_ROWS
         weights, biases = (self.weight_ih.data_ptr(), self.weight_hh.data_ptr()), (self.bias_ih, self.bias_hh)
         self.library.goru_gated_bias(self.code, self.cell, *map(pointer, biases), self.H, memory["bias"])
@@ -103,27 +116,38 @@ class GatedCall(Call):
             self.library.goru_gated_pack(self.code, self.cell, *weights, self.I, self.H, memory["packed"])
         return GatedForward(
             self.shape, self.x.data_ptr(), self.h0.data_ptr(), memory["bias"], memory["packed"] if pack else None,
-            *weights, output.data_ptr(), pointer(saves), pointer(cell),
+            *weights, output.data_ptr(), pointer(gates), pointer(cell), pointer(cells), cell_steps, 0,
         )  # fmt: skip
 
-    def recomputer(
-        self, memory: dict[str, int], output: Tensor, cells: Tensor, saves: Tensor, backward: Any
-    ) -> Callable[[int, int], None]:
-        """recompute(first, last) takes the steps after a checkpoint once more and writes what their backward pass reads
-        to `saves`, which has room for one step more: the one before them, for its c. The states in the output get
-        the same bits again. `cells`: c at the checkpoints."""
-        cell = None if self.c0 is None else torch.empty_like(self.c0)
-        forward = self.forward_call(memory, output, saves, cell)
-        interval = len(saves) - 1
+    def take_steps(self, arguments: Any, between: tuple[int, int] | None = None) -> None:
+        """Call the library for all steps, or for those of a part."""
+        self.forward(self.library.goru_gated_forward, arguments, self.cell, between=between)
+
+    def cells_recomputer(self, kept: Tensor, cells: Tensor, backward: Any) -> Callable[[int, int], None]:
+        """recompute(first, last) writes c before each of these steps to `cells`, from the one that was kept."""
 
         def recompute(first: int, last: int) -> None:
-            reverse = bool(self.shape.reverse)
-            start = self.lowest_time(first, last) - (not reverse)
-            forward.shape.saved_from = backward.shape.saved_from = start * self.B
-            if cell is not None:
-                cell.copy_(cells[first // interval])
-                saves[last - first if reverse else 0, :, -self.H :] = cell
-            self.forward(self.library.goru_gated_forward, forward, self.cell, between=(first, last))
+            cells[0] = kept[first // CELL_STEPS]
+            backward.cells_from = backward.shape.first = first
+            backward.shape.last, backward.shape.threads = last, self.threads(last - first)
+            self.library.goru_gated_cells(self.code, self.cell, byref(backward))
+
+        return recompute
+
+    def recomputer(
+        self, memory: dict[str, int], output: Tensor, kept: Tensor | None, gates: Tensor, cells: Tensor, backward: Any
+    ) -> Callable[[int, int], None]:
+        """recompute(first, last) takes the steps after a checkpoint once more and writes what their backward pass reads
+        to `gates` and `cells`. The states in the output get the same bits again. `kept`: c at the checkpoints."""
+        cell = None if self.c0 is None else torch.empty_like(self.c0)
+        forward = self.forward_call(memory, output, gates, cell, None if cell is None else cells)
+
+        def recompute(first: int, last: int) -> None:
+            forward.shape.saved_from = backward.shape.saved_from = self.lowest_time(first, last) * self.B
+            forward.cells_from = backward.cells_from = first
+            if cell is not None and kept is not None:
+                cell.copy_(kept[first // len(gates)])
+            self.take_steps(forward, between=(first, last))
 
         return recompute
 
@@ -132,19 +156,20 @@ def forward(inputs: GruInputs | LstmInputs, options: GatedOptions, save: bool) -
     g = GatedCall(inputs, options)
     T, B, H = g.T, g.B, g.H
     output = pooled_empty((T, B, H), g.dtype)
-    saves = pooled_empty(saved(inputs, options) if save else (0,), g.dtype)
+    saves = pooled_empty(saved(inputs, options) if save else (0, B, H), g.dtype)
     cell = None if g.c0 is None else g.c0.clone()
     if B > 0:
+        gates, cells = _parts(saves, g, options)
         with scratch(g.forward_elements(), g.dtype.itemsize) as memory:
-            call = g.forward_call(memory, output, saves if save and options.checkpoint is None else None, cell)
-            if save and options.checkpoint is not None and cell is not None:
-                for i, between in enumerate(chunks(0, T, options.checkpoint)):
-                    saves[i] = cell
-                    g.forward(g.library.goru_gated_forward, call, g.cell, between=between)
-            else:
-                g.forward(g.library.goru_gated_forward, call, g.cell)
+            g.take_steps(g.forward_call(memory, output, gates, cell, cells, options.checkpoint or CELL_STEPS))
     h_n = last_state(output, inputs.lengths, options.reverse) if B > 0 else torch.empty_like(g.h0)
     return (output, h_n, saves) if cell is None else (output, h_n, cell, saves)
+
+
+def _parts(saves: Tensor, g: GatedCall, options: GatedOptions) -> tuple[Tensor | None, Tensor | None]:
+    """The gates and the c of what was saved; None where there is nothing of them."""
+    gates = 0 if options.checkpoint is not None or len(saves) == 0 else g.T * g.sizes.saved // g.H
+    return saves[:gates] if gates else None, saves[gates:] if gates < len(saves) else None
 
 
 def backward(
@@ -169,7 +194,9 @@ def backward(
     square = wide + s.wide * dtype.itemsize
     bias_sums = square + s.square * dtype.itemsize
     if B > 0:
-        steps = g.steps_per_call(s.chunk_row * B)
+        interval = options.checkpoint or (T if g.c0 is None else CELL_STEPS)
+        interval = min(interval, T)
+        steps = min(interval, g.steps_per_call(s.chunk_row * B))
         capacity = g.chunk_rows(steps)
         elements = {
             "packed": s.packed_backward,
@@ -177,26 +204,28 @@ def backward(
             "through": s.through_row * B,
             "chunk": s.chunk_row * capacity,
         }
-        checkpoint = None if options.checkpoint is None else min(options.checkpoint, T)
-        cells = saves
-        if checkpoint is not None:
+        gates, kept = _parts(saves, g, options)
+        if options.checkpoint is not None:
             elements |= {f"forward {name}": size for name, size in g.forward_elements().items()}
-            saves = pooled_empty((checkpoint + 1, B, s.saved), dtype)  # and the step before them, for its c
+            gates = pooled_empty((interval, B, s.saved), dtype)
+        cells = pooled_empty((0 if g.c0 is None else interval, B, H), dtype)
         with scratch(elements, dtype.itemsize) as memory:
             g.library.goru_gated_pack_backward(g.code, g.cell, g.weight_hh.data_ptr(), H, memory["packed"])
             if needs_x:
                 g.library.goru_gated_pack_input(g.code, g.cell, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GatedBackward(
                 g.shape, grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
-                pointer(g.c0), output.data_ptr(), saves.data_ptr(), memory["packed"], memory["packed_input"],
-                carries[0].data_ptr(), carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square,
-                bias_sums, pointer(dx),
+                output.data_ptr(), pointer(gates), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
+                carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square, bias_sums, pointer(dx),
+                cells.data_ptr(), 0,
             )  # fmt: skip
             recompute = None
-            if checkpoint is not None:
+            if options.checkpoint is not None:
                 names = {name: memory[f"forward {name}"] for name in ("packed", "bias")}
-                recompute = g.recomputer(names, output, cells, saves, call)
-            g.backward(g.library.goru_gated_backward, call, steps, g.cell, checkpoint=checkpoint, recompute=recompute)
+                recompute = g.recomputer(names, output, kept, gates, cells, call)
+            elif kept is not None:
+                recompute = g.cells_recomputer(kept, cells, call)
+            g.backward(g.library.goru_gated_backward, call, steps, g.cell, checkpoint=interval, recompute=recompute)
     weight_ih, weight_hh = torch.empty_like(g.weight_ih), torch.empty_like(g.weight_hh)
     bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
     finish = GatedFinish(

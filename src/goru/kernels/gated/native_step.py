@@ -37,7 +37,7 @@ def _steps(cell: Any, options: GatedOptions, lstm: bool) -> Callable[..., Any] |
     weights = weight_ih, weight_hh, bias_ih, bias_hh
     g = GatedCall(LstmInputs(x, h, h, *weights) if lstm else GruInputs(x, h, *weights), options)
     places = weight_ih.data_ptr(), weight_hh.data_ptr()
-    forward = GatedForward(g.shape, None, None, None, None, *places, None, None, None)
+    forward = GatedForward(g.shape, None, None, None, None, *places)
     forward.shape.threads = 1
     biases = g.sizes.bias * weight_ih.dtype.itemsize, pointer(bias_ih), pointer(bias_hh)
     stream = GatedStream(forward, g.code, g.cell, *biases)

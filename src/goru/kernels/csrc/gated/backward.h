@@ -52,14 +52,14 @@ struct GatedBackwardStep {
   const GatedBackward& b;
   const Shape& s;
   const int64_t H, HP, panel;  // panel: distance of panels in the chunk buffer
-  const T *grad_output, *x, *h0, *c0, *output, *saved, *packed, *packed_input;
+  const T *grad_output, *x, *h0, *output, *saved, *cells, *packed, *packed_input;
   T *carry, *carry_cell, *chunk, *states, *inputs, *through, *bias;
   OuterProduct<T> products[2 * NG];
   OuterProducts<T> sums;
 
   explicit GatedBackwardStep(const GatedBackward& b)
       : b(b), s(b.shape), H(s.hidden), HP(panels<T>(H)), panel(b.rows * W<T>), grad_output((const T*)b.grad_output),
-        x((const T*)b.x), h0((const T*)b.h0), c0((const T*)b.c0), output((const T*)b.output), saved((const T*)b.saved),
+        x((const T*)b.x), h0((const T*)b.h0), output((const T*)b.output), saved((const T*)b.saved), cells((const T*)b.cells),
         packed((const T*)b.packed), packed_input((const T*)b.packed_input), carry((T*)b.carry),
         carry_cell((T*)b.carry_cell), chunk((T*)b.chunk), states(chunk + NS * HP * panel), inputs(states + HP * panel),
         through((T*)b.through), bias((T*)b.bias_sums) {
@@ -82,13 +82,9 @@ struct GatedBackwardStep {
 
   Row row(int64_t t, int64_t sorted, int64_t place) const {
     const int64_t row = row_at(s, sorted), at = t * s.batch + row;
-    const T *save = saved + (at - s.saved_from) * Cell::kSaved * H, *cell = nullptr;
-    const T* before = state_before(s, output, h0, t, row, sorted);
-    if constexpr (Cell::kCell) {
-      const bool start = before == h0 + row * H;
-      cell = start ? c0 + row * H : save + (s.reverse ? 1 : -1) * s.batch * Cell::kSaved * H + (Cell::kSaved - 1) * H;
-    }
-    return {before, cell, output + at * H, save, grad_output + t * b.grad_step + row * b.grad_row,
+    const T* save = saved + (at - s.saved_from) * Cell::kSaved * H;
+    const T* cell = Cell::kCell ? cells + ((time_of(s, t) - b.cells_from) * s.batch + row) * H : nullptr;
+    return {state_before(s, output, h0, t, row, sorted), cell, output + at * H, save, grad_output + t * b.grad_step + row * b.grad_row,
             Cell::kCell ? carry_cell + row * H : through + sorted * HP * W<T>, chunk + place * W<T>,
             states + place * W<T>, carry + row * H};
   }
@@ -100,7 +96,7 @@ struct GatedBackwardStep {
     Vec<T> save[Cell::kSaved], gradients[NS], direct = {}, cell_before = {}, after = {};
     const Vec<T> before = load(row.before + u, n);
     GORU_UNROLL
-    for (int k = 0; k < Cell::kSaved - Cell::kCell; ++k) save[k] = load(row.save + k * H + u, n);
+    for (int k = 0; k < Cell::kSaved; ++k) save[k] = load(row.save + k * H + u, n);
     if constexpr (Cell::kCell) {
       direct = load(row.through + u, n), cell_before = load(row.cell_before + u, n), after = load(row.after + u, n);
     }
@@ -131,43 +127,87 @@ struct GatedBackwardStep {
     }
   }
 
-  // dL/dh' of MR rows, from row `offset` of the block on, whose step s + 1 is at `from` in the chunk. The first `stay`
-  // of them take step s, at `place`; the gradient of the others (all of them, before the chunk's first step) goes to
-  // `carry`.
+  // MR rows of a block from row `offset` on, whose step s + 1 is at `from` in the chunk. The first `stay` of them take
+  // step s, at `place`; the gradient of the others (all of them, before the chunk's first step) goes to `carry`.
+  struct Rows {
+    int64_t t, block, offset, from, stay, place;
+    int64_t sorted(int r) const { return block * kRows + offset + r; }
+  };
+
+  // dL/dh' of the rows, panels begin ... end - 1.
   template <int MR>
-  __attribute__((noinline)) void step(int64_t t, int64_t block, int64_t offset, int64_t from, int64_t stay,
-                                      int64_t place, int64_t begin, int64_t end) const {
+  __attribute__((noinline)) void step(const Rows& rows, int64_t begin, int64_t end) const {
     const T* left[MR];
-    Row at[MR] = {};
+    for (int r = 0; r < MR; ++r) left[r] = gradient(Cell::kFirstState) + (rows.from + rows.sorted(r)) * W<T>;
+    Row at[MR];
+    locate<MR>(rows, begin, end, at);
+    const int64_t K = NG * HP * W<T>;
+    sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {
+      finish<MR, decltype(count)::value>(rows, at, p, acc);
+    });
+  }
+
+  template <int MR>
+  void locate(const Rows& rows, int64_t begin, int64_t end, Row* at) const {
     for (int r = 0; r < MR; ++r) {
-      const int64_t sorted = block * kRows + offset + r;
-      left[r] = gradient(Cell::kFirstState) + (from + sorted) * W<T>;
-      if (r < stay) at[r] = row(t, sorted, place + sorted);
+      const int64_t sorted = rows.sorted(r);
+      if (r < rows.stay) at[r] = row(rows.t, sorted, rows.place + sorted);
       else at[r].carry = carry + row_at(s, sorted) * H;
       if constexpr (Cell::kThrough) at[r].through = through + sorted * HP * W<T>;
     }
-    // What is read and written at the end is fetched while the product is computed.
+    // What is read after the product is fetched while it is computed.
     const int64_t u = begin * W<T>, bytes = (end - begin) * kVectorBytes;
-    for (int r = 0; r < MR && r < stay; ++r) {
+    for (int r = 0; r < MR && r < rows.stay; ++r) {
       prefetch<false>(at[r].grad, u, bytes);
       prefetch<false>(at[r].before, u, bytes);
       if (Cell::kCell) prefetch<false>(at[r].cell_before, u, bytes);
-      for (int64_t k = 0; k < Cell::kSaved - Cell::kCell; ++k) prefetch<false>(at[r].save, k * H + u, bytes);
+      for (int64_t k = 0; k < Cell::kSaved; ++k) prefetch<false>(at[r].save, k * H + u, bytes);
     }
+  }
+
+  template <int MR, int NU>
+  inline void finish(const Rows& rows, const Row* at, int64_t p, const Vec<T>* acc) const {
+#pragma GCC unroll 1
+    for (int u = 0; u < NU; ++u) {
+      Vec<T> db = {};
+#pragma GCC unroll 1
+      for (int r = 0; r < MR; ++r) {
+        Vec<T> g = acc[r * NU + u];
+        if constexpr (Cell::kThrough) g += load(at[r].through + (p + u) * W<T>);
+        if (r < rows.stay) db += unit(g, p + u, at[r]);
+        else store(at[r].carry + (p + u) * W<T>, g, H - (p + u) * W<T>);
+      }
+      if (rows.stay > 0) add_bias(rows.block, p + u, db);
+    }
+  }
+
+  // The same for all rows of the thread where a product is so long that its weights leave the first-level cache before
+  // the next rows need them: a part of it is taken for several blocks of rows, then the next part.
+  static constexpr int64_t kDepth = 8192 / kVectorBytes, kBatch = 8;
+
+  template <class Each>
+  void long_steps(const Blocks& mine, int64_t active, Each&& each) const {
     const int64_t K = NG * HP * W<T>;
-    sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {
+    by_panels<kRows>(0, HP, [&](int64_t p, auto count) {
       constexpr int NU = decltype(count)::value;
-#pragma GCC unroll 1
-      for (int u = 0; u < NU; ++u) {
-        Vec<T> db = {};
-#pragma GCC unroll 1
-        for (int r = 0; r < MR; ++r) {
-          Vec<T> g = acc[r * NU + u];
-          if constexpr (Cell::kThrough) g += load(at[r].through + (p + u) * W<T>);
-          if (r < stay) db += unit(g, p + u, at[r]);
-          else store(at[r].carry + (p + u) * W<T>, g, H - (p + u) * W<T>);
-        }
-        if (stay > 0) add_bias(block, p + u, db);
+      Vec<T> acc[kBatch][kRows * NU];
+      for (int64_t first = 0; first < mine.count; first += kBatch) {
+        const int64_t last = first + kBatch < mine.count ? first + kBatch : mine.count;
+        for (int64_t k = 0; k < K; k += kDepth)
+          for (int64_t i = first; i < last; ++i)
+            each(mine.block(i), [&](const Rows& rows, auto size) {
+              constexpr int MR = decltype(size)::value;
+              const T *left[MR], *start = gradient(Cell::kFirstState) + k / W<T> * panel;
+              for (int r = 0; r < MR; ++r) left[r] = start + (rows.from + rows.sorted(r)) * W<T>;
+              tile<T, MR, NU>(left, panel, packed + (p * K + k) * W<T>, K * W<T>, K - k < kDepth ? K - k : kDepth,
+                              acc[i - first] + rows.offset * NU, k > 0);
+            });
+        for (int64_t i = first; i < last; ++i)
+          each(mine.block(i), [&](const Rows& rows, auto size) {
+            Row at[decltype(size)::value];
+            locate<decltype(size)::value>(rows, p, p + NU, at);
+            finish<decltype(size)::value, NU>(rows, at, p, acc[i - first] + rows.offset * NU);
+          });
       }
     });
   }
@@ -180,11 +220,17 @@ struct GatedBackwardStep {
       const bool inside = step_number >= s.first, newest = step_number == s.last - 1;
       const int64_t t = inside ? time_of(s, step_number) : 0, active = inside ? active_at(s, t) : 0;
       place -= active;
-      if (!newest)
-        each_panel<T>(HP, mine, later, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
-          const int64_t stay = rows_of(block, active);
-          step<decltype(count)::value>(t, block, offset, later_place, stay - offset, place, p, end);
-        });
+      if (!newest) {
+        const auto each = [&](int64_t block, auto&& work) {
+          by_rows(rows_of(block, later), [&](int64_t offset, auto count) {
+            work(Rows{t, block, offset, later_place, rows_of(block, active) - offset, place}, count);
+          });
+        };
+        if (NG * HP * W<T> >= 4 * kDepth) long_steps(mine, later, each);
+        else
+          for (int64_t i = 0; i < mine.count; ++i)
+            each(mine.block(i), [&](const Rows& rows, auto count) { step<decltype(count)::value>(rows, 0, HP); });
+      }
       if (!inside) break;
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t block = mine.block(i), n = rows_of(block, active);
@@ -202,6 +248,47 @@ struct GatedBackwardStep {
     ((const GatedBackwardStep*)context)->run(index, count);
   }
 };
+
+// c before each of the steps first + 1 ... last - 1 from the one before and the gates; rows that do not take a step keep
+// theirs.
+template <class T, class Cell>
+struct GatedCells {
+  const GatedBackward& b;
+  const Shape& s;
+
+  void run(int index, int threads) const {
+    const int64_t H = s.hidden;
+    const Blocks mine(s, index, threads);
+    for (int64_t step = s.first; step + 1 < s.last; ++step) {
+      const int64_t t = time_of(s, step), active = active_at(s, t);
+      each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
+        const int64_t row = row_at(s, sorted);
+        const T* save = (const T*)b.saved + (t * s.batch + row - s.saved_from) * Cell::kSaved * H;
+        T *now = (T*)b.cells + ((step - b.cells_from) * s.batch + row) * H, *next = now + s.batch * H;
+        if (sorted >= active) {
+          memcpy(next, now, sizeof(T) * H);
+          return;
+        }
+        for (int64_t u = 0; u < H; u += W<T>) {
+          const int64_t n = H - u;
+          const Vec<T> gates[3] = {load(save + u, n), load(save + H + u, n), load(save + 2 * H + u, n)};
+          store(next + u, Cell::next_cell(gates, load(now + u, n)), n);
+        }
+      });
+    }
+  }
+
+  static void thread(void* context, int index, int count) {
+    FlushDenormals flush;
+    const GatedBackward& b = *(const GatedBackward*)context;
+    GatedCells{b, b.shape}.run(index, count);
+  }
+};
+
+template <class T, class Cell>
+void gated_cells(const GatedBackward* b) {
+  if constexpr (Cell::kCell) goru_parallel((int)b->shape.threads, GatedCells<T, Cell>::thread, (void*)b);
+}
 
 template <class T, class Cell>
 void gated_backward(const GatedBackward* b) {

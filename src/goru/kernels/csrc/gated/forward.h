@@ -83,7 +83,7 @@ struct GatedStep {
   __attribute__((always_inline)) void state(Vec<T>* save, int64_t p, const Row& row) const {
     const int64_t u = p * W<T>, n = H - u;
     store(row.out + u, Cell::state(save, Cell::kThrough ? load(row.before + u, n) : Vec<T>{}), n);
-    if constexpr (Cell::kCell) store(row.cell + u, save[Cell::kSaved - 1], n);
+    if constexpr (Cell::kCell) store(row.cell + u, save[Cell::kSaved], n);
     if (!row.save) return;
     GORU_UNROLL
     for (int k = 0; k < Cell::kSaved; ++k) store(row.save + k * H + u, save[k], n);
@@ -140,7 +140,7 @@ struct GatedStep {
     Products<MR, NP> h, x;
     h.multiply(states, recurrent + p * NG * H * W<T>, H, false);
     (joined ? h : x).multiply(from_x, inputs + p * NG * s.inputs * W<T>, s.inputs, joined);
-    Vec<T> save[MR * NP][Cell::kSaved];
+    Vec<T> save[MR * NP][Cell::kSaved + Cell::kCell];
 #pragma GCC unroll 1
     for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 1
@@ -175,16 +175,25 @@ struct GatedStep {
         if (from_h >= 0) sum[k] = dots(hh + (from_h * H + u) * H, H - u, at.before, H);
         if (from_input >= 0) sum[k] += dots(ih + (from_input * H + u) * s.inputs, H - u, from_x, s.inputs);
       }
-      Vec<T> save[Cell::kSaved];
+      Vec<T> save[Cell::kSaved + Cell::kCell];
       gates(cell_of(at, p), sum, p, save);
       state(save, p, at);
     }
+  }
+
+  // c of the thread's rows before a step.
+  void keep_cells(const Blocks& mine, int64_t place) const {
+    each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
+      const int64_t row = row_at(s, sorted);
+      memcpy((T*)f.cells + (place * s.batch + row) * H, cell + row * H, sizeof(T) * H);
+    });
   }
 
   void run(int index, int threads) const {
     const Blocks mine(s, index, threads);
     for (int64_t step = s.first; step < s.last; ++step) {
       const int64_t t = time_of(s, step), active = active_at(s, t);
+      if (f.cells && (step - f.cells_from) % f.cell_steps == 0) keep_cells(mine, (step - f.cells_from) / f.cell_steps);
       if (f.packed)
         each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           rows<decltype(count)::value>(t, block * kRows + offset, p, end);

@@ -31,6 +31,7 @@ constexpr GatedTable gated_table() {
         gated_pack_input<T, Cell>((const T*)weight_ih, I, H, (T*)out);
       },
       gated_forward<T, Cell>,
+      gated_cells<T, Cell>,
       gated_backward<T, Cell>,
       gated_finish<T, Cell>,
   };
@@ -72,6 +73,7 @@ GORU_API void goru_gated_pack_input(int dtype, int cell, const void* weight_ih, 
 }
 GORU_API void goru_gated_forward(int dtype, int cell, const GatedForward* f) { gated(dtype, cell).forward(f); }
 GORU_API void goru_gated_backward(int dtype, int cell, const GatedBackward* b) { gated(dtype, cell).backward(b); }
+GORU_API void goru_gated_cells(int dtype, int cell, const GatedBackward* b) { gated(dtype, cell).cells(b); }
 GORU_API void goru_gated_finish(int dtype, int cell, const GatedFinish* f) { gated(dtype, cell).finish(f); }
 // One step of a stream; 0 if memory is missing.
 GORU_API int goru_gated_step(const Step* step) {

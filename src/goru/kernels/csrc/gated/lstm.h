@@ -14,7 +14,7 @@ template <class T>
 struct Lstm {
   static constexpr int kGates = 4;
   static constexpr bool kCell = true, kThrough = false, kOwnBias = false;
-  static constexpr int kSaved = 5;  // i, f, g, o, c
+  static constexpr int kSaved = 4;  // i, f, g, o; c is recomputed
   static constexpr int kSums = 4;
   static constexpr int state_rows(int sum) { return sum; }
   static constexpr int input_rows(int sum) { return sum; }
@@ -22,11 +22,13 @@ struct Lstm {
   static constexpr int state_block(int gate) { return gate; }
   static constexpr int input_block(int gate) { return gate; }
 
-  // From the sums and c' to what backward needs.
+  static inline Vec<T> next_cell(const Vec<T>* save, Vec<T> cell) { return save[1] * cell + save[0] * save[2]; }
+
+  // From the sums and c' to what backward needs, and c.
   static inline void gates(const Vec<T>* sum, Vec<T> cell, Vec<T>* save) {
     save[0] = sigmoid<T>(sum[0]), save[1] = sigmoid<T>(sum[1]), save[3] = sigmoid<T>(sum[3]);
     save[2] = hyperbolic_tangent<T>(sum[2]);
-    save[4] = save[1] * cell + save[0] * save[2];
+    save[4] = next_cell(save, cell);
   }
   static inline Vec<T> state(Vec<T>* save, Vec<T>) { return save[3] * hyperbolic_tangent<T>(save[4]); }
 

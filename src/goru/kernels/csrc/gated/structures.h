@@ -23,19 +23,23 @@ struct GatedForward {
   const void *weight_ih, *weight_hh;
   void *output, *saved;              // saved: null in inference
   void* cell;                        // (B, H), LSTM: c_0, at the end c_n
+  void* cells;                       // or null: c before every `cell_steps`-th step from `cells_from` on, (B, H) each
+  int64_t cell_steps, cells_from;
 };
 
 struct GatedBackward {
   Shape shape;
   int64_t grad_step, grad_row;  // strides of grad_output
   int64_t rows;                 // capacity of the chunk buffers in rows (t, b)
-  const void *grad_output, *x, *h0, *c0, *output, *saved, *packed, *packed_input;
+  const void *grad_output, *x, *h0, *output, *saved, *packed, *packed_input;
   void* carry;       // (B, H): gradient of h after the steps done so far; grad_h_n at first, grad_h_0 at the end
   void* carry_cell;  // the same for c, or null
   void* chunk;       // gradients of the sums, states and inputs of the chunk, in panels
   void* through;     // (B, H padded): what reaches the state before without a product, or null
   void *wide, *square, *bias_sums;
   void* grad_x;      // or null
+  void* cells;       // LSTM: c before every step from `cells_from` on, (B, H) each; gated_cells fills it from the first
+  int64_t cells_from;
 };
 
 // A step of a few rows without gradients, prepared once for many calls.
@@ -60,6 +64,7 @@ struct GatedTable {
   void (*pack_backward)(const void* weight_hh, int64_t hidden, void* out);
   void (*pack_input)(const void* weight_ih, int64_t inputs, int64_t hidden, void* out);
   void (*forward)(const GatedForward*);
+  void (*cells)(const GatedBackward*);
   void (*backward)(const GatedBackward*);
   void (*finish)(const GatedFinish*);
 };
