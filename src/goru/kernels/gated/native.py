@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import UNPACKED_ROWS, Call, check, chunks, dtype_code, last_state, pointer, rows
+from ..native.call import UNPACKED_ROWS, Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
 from .reference import GatedOptions, GruInputs, LstmInputs
@@ -25,7 +25,9 @@ GatedSizes = structure(
     (c_int64, "packed packed_backward packed_input bias saved chunk_row through_row wide square bias_sums block_rows"),
 )
 GatedForward = structure(
-    "GatedForward", (Shape, "shape"), (c_void_p, "x h0 bias packed weight_ih weight_hh output saved cell cells"),
+    "GatedForward",
+    (Shape, "shape"),
+    (c_void_p, "x h0 bias packed weight_ih weight_hh output saved cell cells"),
     (c_int64, "cell_steps cells_from"),
 )
 GatedBackward = structure(
@@ -102,13 +104,13 @@ class GatedCall(Call):
         self,
         memory: dict[str, int],
         output: Tensor,
-        gates: Tensor | None = None,
-        cell: Tensor | None = None,
-        cells: Tensor | None = None,
+        gates: int | None,
+        cell: Tensor | None,
+        cells: int | None,
         cell_steps: int = 1,
     ) -> Any:
-        """The arguments of a forward pass, with the weights packed. `cell`: c_0, and at the end c_n; `cells` gets c
-        before every `cell_steps`-th step."""
+        """The arguments of a forward pass, with the weights packed. `gates`, `cells`: where they are saved; c before
+        every `cell_steps`-th step. `cell`: c_0, and at the end c_n."""
         pack = self.T * self.B > UNPACKED_ROWS
         weights, biases = (self.weight_ih.data_ptr(), self.weight_hh.data_ptr()), (self.bias_ih, self.bias_hh)
         self.library.goru_gated_bias(self.code, self.cell, *map(pointer, biases), self.H, memory["bias"])
@@ -116,8 +118,12 @@ class GatedCall(Call):
             self.library.goru_gated_pack(self.code, self.cell, *weights, self.I, self.H, memory["packed"])
         return GatedForward(
             self.shape, self.x.data_ptr(), self.h0.data_ptr(), memory["bias"], memory["packed"] if pack else None,
-            *weights, output.data_ptr(), pointer(gates), pointer(cell), pointer(cells), cell_steps, 0,
+            *weights, output.data_ptr(), gates, pointer(cell), cells, cell_steps, 0,
         )  # fmt: skip
+
+    def gate_lines(self, options: GatedOptions) -> int:
+        """How much of what is saved are gates; the rest are c."""
+        return self.T * self.sizes.saved // self.H if options.checkpoint is None and self.H else 0
 
     def take_steps(self, arguments: Any, between: tuple[int, int] | None = None) -> None:
         """Call the library for all steps, or for those of a part."""
@@ -135,17 +141,17 @@ class GatedCall(Call):
         return recompute
 
     def recomputer(
-        self, memory: dict[str, int], output: Tensor, kept: Tensor | None, gates: Tensor, cells: Tensor, backward: Any
+        self, memory: dict[str, int], output: Tensor, kept: Tensor, gates: Tensor, cells: Tensor, backward: Any
     ) -> Callable[[int, int], None]:
         """recompute(first, last) takes the steps after a checkpoint once more and writes what their backward pass reads
         to `gates` and `cells`. The states in the output get the same bits again. `kept`: c at the checkpoints."""
         cell = None if self.c0 is None else torch.empty_like(self.c0)
-        forward = self.forward_call(memory, output, gates, cell, None if cell is None else cells)
+        forward = self.forward_call(memory, output, gates.data_ptr(), cell, None if cell is None else cells.data_ptr())
 
         def recompute(first: int, last: int) -> None:
             forward.shape.saved_from = backward.shape.saved_from = self.lowest_time(first, last) * self.B
             forward.cells_from = backward.cells_from = first
-            if cell is not None and kept is not None:
+            if cell is not None:
                 cell.copy_(kept[first // len(gates)])
             self.take_steps(forward, between=(first, last))
 
@@ -159,17 +165,12 @@ def forward(inputs: GruInputs | LstmInputs, options: GatedOptions, save: bool) -
     saves = pooled_empty(saved(inputs, options) if save else (0, B, H), g.dtype)
     cell = None if g.c0 is None else g.c0.clone()
     if B > 0:
-        gates, cells = _parts(saves, g, options)
+        gates = saves.data_ptr() if save and options.checkpoint is None else None
+        cells = saves[g.gate_lines(options) :].data_ptr() if save and cell is not None else None
         with scratch(g.forward_elements(), g.dtype.itemsize) as memory:
             g.take_steps(g.forward_call(memory, output, gates, cell, cells, options.checkpoint or CELL_STEPS))
     h_n = last_state(output, inputs.lengths, options.reverse) if B > 0 else torch.empty_like(g.h0)
     return (output, h_n, saves) if cell is None else (output, h_n, cell, saves)
-
-
-def _parts(saves: Tensor, g: GatedCall, options: GatedOptions) -> tuple[Tensor | None, Tensor | None]:
-    """The gates and the c of what was saved; None where there is nothing of them."""
-    gates = 0 if options.checkpoint is not None or len(saves) == 0 else g.T * g.sizes.saved // g.H
-    return saves[:gates] if gates else None, saves[gates:] if gates < len(saves) else None
 
 
 def backward(
@@ -194,9 +195,11 @@ def backward(
     square = wide + s.wide * dtype.itemsize
     bias_sums = square + s.square * dtype.itemsize
     if B > 0:
-        interval = options.checkpoint or (T if g.c0 is None else CELL_STEPS)
-        interval = min(interval, T)
-        steps = min(interval, g.steps_per_call(s.chunk_row * B))
+        steps = g.steps_per_call(s.chunk_row * B)
+        # Parts of the sequence whose gates, or whose c, are recomputed at a time.
+        interval = options.checkpoint or (T if g.c0 is None else max(1, steps // CELL_STEPS) * CELL_STEPS)
+        interval = T if steps >= T and options.checkpoint is None else min(interval, T)
+        steps = min(interval, steps)
         capacity = g.chunk_rows(steps)
         elements = {
             "packed": s.packed_backward,
@@ -204,7 +207,7 @@ def backward(
             "through": s.through_row * B,
             "chunk": s.chunk_row * capacity,
         }
-        gates, kept = _parts(saves, g, options)
+        gates, kept = saves, saves[g.gate_lines(options) :]
         if options.checkpoint is not None:
             elements |= {f"forward {name}": size for name, size in g.forward_elements().items()}
             gates = pooled_empty((interval, B, s.saved), dtype)
@@ -215,7 +218,7 @@ def backward(
                 g.library.goru_gated_pack_input(g.code, g.cell, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GatedBackward(
                 g.shape, grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
-                output.data_ptr(), pointer(gates), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
+                output.data_ptr(), gates.data_ptr(), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
                 carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square, bias_sums, pointer(dx),
                 cells.data_ptr(), 0,
             )  # fmt: skip
@@ -223,7 +226,7 @@ def backward(
             if options.checkpoint is not None:
                 names = {name: memory[f"forward {name}"] for name in ("packed", "bias")}
                 recompute = g.recomputer(names, output, kept, gates, cells, call)
-            elif kept is not None:
+            elif g.c0 is not None:
                 recompute = g.cells_recomputer(kept, cells, call)
             g.backward(g.library.goru_gated_backward, call, steps, g.cell, checkpoint=interval, recompute=recompute)
     weight_ih, weight_hh = torch.empty_like(g.weight_ih), torch.empty_like(g.weight_hh)

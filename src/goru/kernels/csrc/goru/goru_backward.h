@@ -211,13 +211,12 @@ struct GoruBackwardStep {
       if (r < stay) at[r] = row(t, sorted, place + sorted);
       else at[r].through = through + sorted * HP * W<T>, at[r].carry = carry + row_at(s, sorted) * H;
     }
-    // What the step before reads is fetched while this one multiplies.
-    const int64_t back = (s.reverse ? 1 : -1), blocks = saved_blocks<R, Z>(matrix), u = begin * W<T>;
-    const int64_t bytes = (end - begin) * kVectorBytes;
+    // What is read after the product is fetched while it is computed.
+    const int64_t blocks = saved_blocks<R, Z>(matrix), u = begin * W<T>, bytes = (end - begin) * kVectorBytes;
     for (int r = 0; r < MR && r < stay; ++r) {
-      prefetch<false>(at[r].grad + u, back * b.grad_step, bytes);
-      prefetch<false>(at[r].before + u, back * s.batch * H, bytes);
-      for (int64_t k = 0; k < blocks; ++k) prefetch<false>(at[r].save + k * H + u, back * s.batch * H * blocks, bytes);
+      prefetch<false>(at[r].grad, u, bytes);
+      prefetch<false>(at[r].before, u, bytes);
+      for (int64_t k = 0; k < blocks; ++k) prefetch<false>(at[r].save, k * H + u, bytes);
     }
     const int64_t K = (R + Z) * HP * W<T>;
     sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {

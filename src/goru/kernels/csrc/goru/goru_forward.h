@@ -124,13 +124,12 @@ struct GoruStep {
       from_x[r] = input(t, first + r);
     }
     const int64_t I = s.inputs, square = H * W<T>, wide = I * W<T>;
-    // What the next step writes is fetched while this one multiplies.
-    const int64_t forth = (s.reverse ? -1 : 1) * s.batch * H, blocks = saved_blocks<R, Z>(f.mesh.kind == kMatrix);
+    // What is written at the end is fetched while the products are computed.
+    const int64_t blocks = saved_blocks<R, Z>(f.mesh.kind == kMatrix), bytes = (end - begin) * kVectorBytes;
     for (int r = 0; r < MR; ++r) {
-      prefetch<true>(at[r].out + begin * W<T>, forth, (end - begin) * kVectorBytes);
+      prefetch<true>(at[r].out, begin * W<T>, bytes);
       if (saved)
-        for (int64_t k = 0; k < blocks; ++k)
-          prefetch<true>(at[r].save + k * H + begin * W<T>, forth * blocks, (end - begin) * kVectorBytes);
+        for (int64_t k = 0; k < blocks; ++k) prefetch<true>(at[r].save, k * H + begin * W<T>, bytes);
     }
     by_panels<MR>(begin, end, [&](int64_t p, auto count) __attribute__((always_inline)) {
       constexpr int NU = decltype(count)::value;
