@@ -53,7 +53,7 @@ class Cell:
 CELLS = {
     "GORU": Cell(2, 3, 2, lambda hidden: math.ceil(math.log2(hidden))),
     "GRU": Cell(3, 3, 4),
-    "LSTM": Cell(4, 4, 5),
+    "LSTM": Cell(4, 4, 4),
 }
 
 

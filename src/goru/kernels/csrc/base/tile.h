@@ -116,32 +116,38 @@ inline Vec<T> lane_sums(Vec<T>* v) {
   }
 }
 
-// One row with up to W rows of a matrix (n of them) as torch has it, K values each: the products in the lanes.
+// One row with up to W rows of a matrix (n of them) as torch has it, K values each: the products in the lanes. With
+// `more` a second product is added: of another row and another matrix with as many rows.
 template <class T>
-__attribute__((noinline)) Vec<T> dots(const T* weight, int64_t n, const T* row, int64_t K) {
+__attribute__((noinline)) Vec<T> dots(int64_t n, const T* weight, const T* row, int64_t K, const T* more = nullptr,
+                                      const T* more_row = nullptr, int64_t more_K = 0) {
   constexpr int kLanes = (int)W<T>;
   Vec<T> sum[kLanes] = {};
-  const T* line[kLanes];
-  GORU_UNROLL
-  for (int i = 0; i < kLanes; ++i) line[i] = weight + (i < n ? i : n - 1) * K;
-  int64_t k = 0;
-  for (; k + W<T> <= K; k += W<T>) {
-    const Vec<T> x = load(row + k);
+  for (;;) {
+    const T* line[kLanes];
     GORU_UNROLL
-    for (int i = 0; i < kLanes; ++i) sum[i] += load(line[i] + k) * x;
-  }
-  if (k < K && K >= W<T>) {
-    // The last W values of a row, of which the loop has summed the first ones. The mask comes after the product: 0 times
-    // infinity is not 0.
-    const IVec<T> left = ~first_lanes<T>(W<T> - (K - k));
-    k = K - W<T>;
-    const Vec<T> x = load(row + k);
-    GORU_UNROLL
-    for (int i = 0; i < kLanes; ++i) sum[i] += keep<T>(left, load(line[i] + k) * x);
-  } else if (k < K) {
-    const Vec<T> x = load_part(row, K);
-    GORU_UNROLL
-    for (int i = 0; i < kLanes; ++i) sum[i] += load_part(line[i], K) * x;
+    for (int i = 0; i < kLanes; ++i) line[i] = weight + (i < n ? i : n - 1) * K;
+    int64_t k = 0;
+    for (; k + W<T> <= K; k += W<T>) {
+      const Vec<T> x = load(row + k);
+      GORU_UNROLL
+      for (int i = 0; i < kLanes; ++i) sum[i] += load(line[i] + k) * x;
+    }
+    if (k < K && K >= W<T>) {
+      // The last W values of a row, of which the loop has summed the first ones. The mask comes after the product: 0
+      // times infinity is not 0.
+      const IVec<T> left = ~first_lanes<T>(W<T> - (K - k));
+      k = K - W<T>;
+      const Vec<T> x = load(row + k);
+      GORU_UNROLL
+      for (int i = 0; i < kLanes; ++i) sum[i] += keep<T>(left, load(line[i] + k) * x);
+    } else if (k < K) {
+      const Vec<T> x = load_part(row, K);
+      GORU_UNROLL
+      for (int i = 0; i < kLanes; ++i) sum[i] += load_part(line[i], K) * x;
+    }
+    if (!more) break;
+    weight = more, row = more_row, K = more_K, more = nullptr;
   }
   return n < W<T> ? keep<T>(first_lanes<T>(n), lane_sums<T>(sum)) : lane_sums<T>(sum);
 }

@@ -34,11 +34,15 @@ void gated_bias(const T* bias_ih, const T* bias_hh, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>;
   memset(out, 0, sizeof(T) * Cell::kSums * Hp);
   if (!bias_ih) return;
-  for (int k = 0; k < Cell::kSums; ++k)
-    for (int64_t u = 0; u < H; ++u) {
-      const int from_x = Cell::input_rows(k), from_h = Cell::state_rows(k);
-      out[k * Hp + u] = (from_x < 0 ? T(0) : bias_ih[from_x * H + u]) + (from_h < 0 ? T(0) : bias_hh[from_h * H + u]);
+  for (int k = 0; k < Cell::kSums; ++k) {
+    const int from_x = Cell::input_rows(k), from_h = Cell::state_rows(k);
+    for (int64_t u = 0; u < H; u += W<T>) {
+      Vec<T> sum = {};
+      if (from_x >= 0) sum += load(bias_ih + from_x * H + u, H - u);
+      if (from_h >= 0) sum += load(bias_hh + from_h * H + u, H - u);
+      store(out + k * Hp + u, sum);
     }
+  }
 }
 
 template <class T, class Cell>
@@ -169,11 +173,12 @@ struct GatedStep {
     const Row at = row(t, sorted);
     for (int64_t p = 0; p < HP; ++p) {
       const int64_t u = p * W<T>;
-      Vec<T> sum[NS] = {};
+      Vec<T> sum[NS];
       for (int k = 0; k < NS; ++k) {
         const int64_t from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
-        if (from_h >= 0) sum[k] = dots(hh + (from_h * H + u) * H, H - u, at.before, H);
-        if (from_input >= 0) sum[k] += dots(ih + (from_input * H + u) * s.inputs, H - u, from_x, s.inputs);
+        const T* of_x = from_input < 0 ? nullptr : ih + (from_input * H + u) * s.inputs;
+        if (from_h < 0) sum[k] = dots(H - u, of_x, from_x, s.inputs);
+        else sum[k] = dots(H - u, hh + (from_h * H + u) * H, at.before, H, of_x, from_x, s.inputs);
       }
       Vec<T> save[Cell::kSaved + Cell::kCell];
       gates(cell_of(at, p), sum, p, save);

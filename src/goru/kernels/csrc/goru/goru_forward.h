@@ -154,13 +154,13 @@ struct GoruStep {
     const Row at = row(t, sorted);
     if (f.mesh.kind == kMatrix)
       for (int64_t p = 0; p < HP; ++p)
-        store(turned(sorted) + p * W<T>, dots((const T*)f.u + p * W<T> * H, H - p * W<T>, state, H));
+        store(turned(sorted) + p * W<T>, dots(H - p * W<T>, (const T*)f.u + p * W<T> * H, state, H));
     for (int64_t p = 0; p < HP; ++p) {
       const int64_t u = p * W<T>;
       Vec<T> sum[NG];
       for (int g = 0; g < NG; ++g) {
-        sum[g] = dots(ih + (g * H + u) * s.inputs, H - u, from_x, s.inputs);
-        if (g < R + Z) sum[g] += dots(hh + (g * H + u) * H, H - u, state, H);
+        const T* of_h = g < R + Z ? hh + (g * H + u) * H : nullptr;
+        sum[g] = dots(H - u, ih + (g * H + u) * s.inputs, from_x, s.inputs, of_h, state, H);
       }
       unit(sum[0], sum[R && Z], sum[NG - 1], p, at);
     }
