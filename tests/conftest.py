@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import torch
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+# A background job inherits an ignored Ctrl-C, and so would the processes that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOGETHER = ("tests/lab/test_ray.py", "tests/lab/test_distributed.py")
 """Files whose tests share something costly: a cluster, a pair of processes."""
