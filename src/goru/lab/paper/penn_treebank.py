@@ -12,6 +12,7 @@ from goru.lab.training.config import LayerConfig, OptimizerConfig, RunConfig
 
 MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=512),
+    "goru-memory": LayerConfig(cell="goru", hidden_size=512, memory=50),
     "goru-no-reset": LayerConfig(cell="goru", hidden_size=512, reset_gate=False),
     "goru-no-update": LayerConfig(cell="goru", hidden_size=512, update_gate=False),
     "eurnn-real": LayerConfig(cell="eurnn", hidden_size=2048, mesh="tunable", capacity=2),
