@@ -32,7 +32,7 @@ docs: .venv/installed
 	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs site
 	@echo "site/index.html"
 
-# The committed record, and what the README says of it, from a folder of runs: make results RUNS=folder
+# The committed record, and the results in the README, from a folder of runs: make results RUNS=folder
 # (RUNS=results: from the record itself).
 RUNS ?= runs
 results: .venv/installed
@@ -56,7 +56,7 @@ compat:
 clean:
 	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis
 
-# Installed anew when what is installed changes; the C++ sources count, the Python sources are read where they are.
+# Reinstalled when dependencies or C++ sources change; the Python sources are read in place.
 .venv/installed: $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "goru needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv

@@ -22,10 +22,10 @@ def orthogonality_error(matrix: torch.Tensor) -> float:
         (torch.ones(3, 3), r"needs an orthogonal matrix, got one with max \|M\^T M - I\| = 3"),
         (torch.eye(3) * (1 + 1e-4), "needs an orthogonal matrix"),
         (torch.full((3, 3), torch.nan), "needs an orthogonal matrix, got one with .* = nan"),
-        (torch.eye(3) * 1j, r"a matrix of real floating-point numbers is needed, got torch\.complex64"),
-        (torch.eye(3).long(), r"real floating-point numbers is needed, got torch\.int64"),
-        (torch.zeros(2, 3), r"a square matrix is needed, got one of shape \(2, 3\)"),
-        (torch.zeros(0, 0), r"a square matrix is needed, got one of shape \(0, 0\)"),
+        (torch.eye(3) * 1j, r"expected a matrix of real floating-point numbers, got torch\.complex64"),
+        (torch.eye(3).long(), r"real floating-point numbers, got torch\.int64"),
+        (torch.zeros(2, 3), r"expected a square matrix, got one of shape \(2, 3\)"),
+        (torch.zeros(0, 0), r"expected a square matrix, got one of shape \(0, 0\)"),
         (torch.diag(torch.tensor([1.0, 1.0, -1.0])), r"has determinant \+1, the given matrix has -1"),
         (-torch.ones(1, 1), r"has determinant \+1, the given matrix has -1"),
         (2 * torch.ones(1, 1), "needs an orthogonal matrix"),
@@ -51,7 +51,7 @@ def test_the_nearest_rotation_is_one(size: int, dtype: torch.dtype) -> None:
 
 def test_targets_of_a_fit() -> None:
     real, complex = Mesh("tunable", 3, 2), Mesh("tunable", 3, 2, complex=True)
-    with pytest.raises(ValueError, match=r"real floating-point numbers is needed, got torch\.complex128"):
+    with pytest.raises(ValueError, match=r"real floating-point numbers, got torch\.complex128"):
         fit_angles(real, torch.eye(3, dtype=torch.complex128))
     with pytest.raises(ValueError, match=r"the mesh has 3 units, the target has shape \(4, 4\)"):
         fit_angles(real, torch.eye(4))

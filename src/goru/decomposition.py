@@ -20,13 +20,13 @@ rotations, or a matrix from `nearest_rotation`, stays below 4 in measurements.""
 
 def _check_square(matrix: Tensor) -> int:
     if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.numel():
-        raise ValueError(f"a square matrix is needed, got one of shape {tuple(matrix.shape)}")
+        raise ValueError(f"expected a square matrix, got one of shape {tuple(matrix.shape)}")
     return matrix.shape[0]
 
 
 def _check_real(matrix: Tensor) -> None:
     if not matrix.is_floating_point():
-        raise ValueError(f"a matrix of real floating-point numbers is needed, got {matrix.dtype}")
+        raise ValueError(f"expected a matrix of real floating-point numbers, got {matrix.dtype}")
 
 
 def nearest_rotation(matrix: Tensor) -> Tensor:

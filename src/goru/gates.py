@@ -147,7 +147,7 @@ def _hook(own: list[GateRecord]):
 
 
 def _record_torch(layer: nn.GRU | nn.LSTM, input: Tensor | PackedSequence, hx: Any, own: list[GateRecord]) -> None:
-    """The equations of a layer of torch again, with the signals that it does not return. Rows stay in packed order."""
+    """Recompute a torch layer to get the signals that it does not return. Rows stay in packed order."""
     kind = "LSTM" if isinstance(layer, nn.LSTM) else "GRU"
     if layer.training and layer.dropout > 0 and layer.num_layers > 1:
         raise RuntimeError(f"nn.{kind} hides its dropout masks: call .eval() or set dropout=0 to record gates")

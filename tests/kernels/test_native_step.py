@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 
 import goru
 from goru.kernels import native
-from goru.kernels.goru.native import UNPACKED_ROWS
+from goru.kernels.native.call import UNPACKED_ROWS
 from tests.specimens import draw, lively
 
 pytestmark = pytest.mark.skipif(

@@ -152,7 +152,7 @@ class TestLookUp:
     @pytest.mark.parametrize("content", [b"", b"on3\n" * 50, CONTENT["en/one.txt"] + b"x", b"x" * 10**6])
     def test_a_changed_file_is_not_used(self, places: Path, content: bytes) -> None:
         put(places / "data" / "letters", CONTENT | {"en/one.txt": content})
-        with pytest.raises(DataDamagedError, match=r"one\.txt is not the file"):
+        with pytest.raises(DataDamagedError, match=r"one\.txt has the wrong length or checksum"):
             store.read(letters(), ["en/one.txt"])
         assert store.read(letters(), ["en/two.txt"])
         assert store.verify(letters()).state == "damaged"
@@ -220,7 +220,7 @@ class TestArchives:
 
     def test_bombs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(archives, "TAR_LIMIT", 2**20)
-        self.refused(tmp_path, tar({"zeros": bytes(2**21), **CONTENT}), "not read on")
+        self.refused(tmp_path, tar({"zeros": bytes(2**21), **CONTENT}), "reading stopped")
         file = tmp_path / "zeros.gz"
         file.write_bytes(gzip.compress(bytes(10**7)))
         with pytest.raises(DataDamagedError, match="should hold 100 bytes, it holds more"):
@@ -426,7 +426,9 @@ class TestFetch:
     ) -> None:
         server.files.update({"/a": parked, "/b": parked})
         mirrors = [f"{server.address}/{name}" for name in "abc"]
-        self.fails(places, self.source(*mirrors), f"{mirrors[0]} gave something else: .*{mirrors[1]} gave .*404")
+        self.fails(
+            places, self.source(*mirrors), f"{mirrors[0]} returned unexpected content: .*{mirrors[1]} gave .*404"
+        )
         server.files["/c"] = tar(CONTENT)
         download.fetch(self.source(*mirrors), say=lambda _: None, progress=False)
         assert store.verify(letters()).state == "good"
@@ -438,7 +440,9 @@ class TestFetch:
 
         server.files["/a"] = tar(CONTENT)
         set_ = dataclasses.replace(self.source(f"{server.address}/a"), check=check)
-        self.fails(places, set_, rf"{server.address}/a gave something else: en/one\.txt is odd, as all of it\.$")
+        self.fails(
+            places, set_, rf"{server.address}/a returned unexpected content: en/one\.txt is odd, as all of it\.$"
+        )
 
     def test_offline(self, places: Path, server: Server) -> None:
         server.close()

@@ -229,7 +229,7 @@ def test_a_grid_goes_on_when_a_run_fails(tmp_path: Path) -> None:
     assert [job.deaths for job in jobs] == [0, 0, 1, 0]
     assert "cannot be read" in jobs[0].message
     assert "another process is working on" in jobs[1].message
-    assert jobs[2].message == "its process was ended by signal 9; run the same command again to continue."
+    assert jobs[2].message == "its process was killed by signal 9; run the same command again to continue."
     assert [job.state for job in engine.plan([good, damaged], tmp_path)] == ["skipped", "waiting"]
 
 

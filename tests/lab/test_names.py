@@ -112,7 +112,7 @@ def test_one_name_one_setting(capsys: pytest.CaptureFixture[str]) -> None:
         ("gru", ["--mesh", "tunable"], "--mesh has no effect on GRU"),
         ("lstm", ["--backend", "native"], "--backend has no effect on LSTM"),
         ("eurnn-real", ["--init", "june2017"], "--init has no effect on EURNN"),
-        ("gru", ["--init", "june2017"], "--init june2017 is a start of GORU, not of GRU"),
+        ("gru", ["--init", "june2017"], "--init june2017 is an initialization of GORU, not of GRU"),
         ("goru", ["--init", "torch"], "torch"),
         ("gru", ["--rule", "adam", "--decay", "0.5"], "--decay has no effect on adam"),
         ("gru", ["--epochs", "3"], "--epochs has no effect with 2 steps: add --steps 0."),

@@ -330,7 +330,7 @@ class TestSpeechocean:
         name = sorted(sounds)[7]
         known[7] = speechocean.signature(sounds[name][::-1])
         monkeypatch.setattr(speechocean, "MEAN_SQUARES", powers)
-        with pytest.raises(LabError, match=rf"{name}.flac of .* is another sound than the corpus has under this name"):
+        with pytest.raises(LabError, match=rf"{name}.flac of .* does not match the corpus: it is another sound"):
             speechocean.check(made)
         speakers = {s: {one.speaker for one in manifest if one.split == s} for s in speechocean.SIZES}
         assert not speakers["train"] & speakers["test"]

@@ -169,7 +169,7 @@ class Recurrence(Generic[Inputs, Options]):
     # ------------------------------------------------------------------------------------------- operators
 
     def unflatten(self, flat: Sequence[Any]) -> tuple[Inputs, Options]:
-        """Inputs and options from an operator's arguments, without those behind."""
+        """Inputs and options from an operator's arguments; trailing arguments are ignored."""
         return self.inputs(*flat[: self.tensors]), self.options.unflatten(flat[self.tensors :])
 
     def _chosen(self, inputs: Inputs, requested: str) -> str:
@@ -258,7 +258,7 @@ class Recurrence(Generic[Inputs, Options]):
         *tensors, output, saved = ctx.saved_tensors
         inputs = self.inputs(*tensors)
         present = tuple(
-            # A gradient that did not arrive is 0, without memory of its own.
+            # A missing gradient is an expanded zero, which allocates nothing.
             output.new_zeros((), dtype=dtype).expand(shape) if grad is None else grad
             for grad, (shape, dtype) in zip(grads[: self.count], self.results(inputs, ctx.options), strict=True)
         )

@@ -130,7 +130,7 @@ class LayerConfig:
     memory: int | None = None
     """How many steps a state lasts when training begins (GORU; GRU and LSTM with `init` chrono)."""
     init: Start = "published"
-    """The authors' final code, their first version, torch's or chrono (GRU, LSTM), or one of the study `starts`."""
+    """Initialization: published, june2017 (GORU), torch or chrono (GRU, LSTM), or one of the study `starts` (GORU)."""
     backend: Literal["auto", "reference", "manual", "native"] = "auto"
     """Implementation of GORU and EURNN."""
 

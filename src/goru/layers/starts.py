@@ -48,7 +48,7 @@ USUAL_INPUTS = 10
 """The bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller bounds."""
 
 FULL_WEIGHT_STEPS = 200
-"""Resting units add up a steady input over the whole memory. Beyond this many steps their input weights shrink in
+"""Resting units integrate a constant input over the whole memory. Beyond this many steps their input weights shrink in
 proportion, so that the sum does not grow."""
 
 

@@ -1,6 +1,6 @@
 """EURNN with a hand-derived backward pass, in torch operations: any device, no compiler.
 
-A complex EURNN saves its pre-activations (T, B, H), a real one nothing: its output says enough.
+A complex EURNN saves its pre-activations (T, B, H), a real one nothing: its output is enough.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _activation_factors(
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
     """modReLU's backward pass as factors: da = active (g + turn Im(conj(phase) g)), db = Re(conj(phase) da).
 
-    The first term is what a real modReLU has; the second says that turning a also turns the constant part b of the
-    length, by b/|a|. For a real layer `a` may be the output: it has the sign of a, and is 0 where nothing passes.
+    The first term is what a real modReLU has; the second is the derivative of the phase of the constant part b of
+    the magnitude, b/|a|. For a real layer `a` may be the output: it has the sign of a, and is 0 where nothing passes.
     `active` is None if everything passes.
     """
     if bias is None:

@@ -25,7 +25,7 @@ def lstm_saved(inputs: LstmInputs, options: GatedOptions) -> tuple[Any, ...]:
 
 
 def gru_forward(inputs: GruInputs, options: GatedOptions, save: bool) -> tuple[Tensor, Tensor, Tensor]:
-    frame = _Frame(inputs, options)
+    frame = _Frame(inputs)
     T, B, H, x, valid = frame.T, frame.B, frame.H, inputs.x, frame.valid
     output = x.new_empty((T, B, H))
     saved = x.new_empty((T, B, 4 * H) if save else (0,))
@@ -49,14 +49,14 @@ def gru_forward(inputs: GruInputs, options: GatedOptions, save: bool) -> tuple[T
 def gru_backward(
     inputs: GruInputs, options: GatedOptions, output: Tensor, saved: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
-    frame = _Frame(inputs, options)
+    frame = _Frame(inputs)
     H, valid = frame.H, frame.valid
     grad_output, g = grads
     sums = _Sums(inputs, needs_x)
     for chunk in frame.chunks(not options.reverse):
         before = previous_states(chunk, output.__getitem__, inputs.h0, valid, frame.T, options.reverse)
         r, z, n, v = saved[chunk].chunk(4, -1)
-        # What g is multiplied by, blocks r, z, v, n, and what it is kept by.
+        # The factors of g in the blocks r, z, v, n, and the share of g that passes on to h'.
         D = saved.new_empty(saved[chunk].shape)
         dr, dz, dv, da = D.chunk(4, -1)
         torch.mul(1 - z, 1 - n * n, out=da)
@@ -79,7 +79,7 @@ def gru_backward(
 
 
 def lstm_forward(inputs: LstmInputs, options: GatedOptions, save: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    frame = _Frame(inputs, options)
+    frame = _Frame(inputs)
     T, B, H, x, valid = frame.T, frame.B, frame.H, inputs.x, frame.valid
     output = x.new_empty((T, B, H))
     saved = x.new_empty((T, B, 5 * H) if save else (0,))
@@ -106,7 +106,7 @@ def lstm_forward(inputs: LstmInputs, options: GatedOptions, save: bool) -> tuple
 def lstm_backward(
     inputs: LstmInputs, options: GatedOptions, output: Tensor, saved: Tensor, grads: tuple[Tensor, ...], needs_x: bool
 ) -> tuple[Tensor | None, ...]:
-    frame = _Frame(inputs, options)
+    frame = _Frame(inputs)
     H, valid = frame.H, frame.valid
     grad_output, d, e = grads  # d: gradient of h, e: gradient of c
     sums = _Sums(inputs, needs_x)
@@ -147,7 +147,7 @@ def lstm_backward(
 class _Frame:
     """What the passes share: sizes, chunks of steps, the input's part of the sums."""
 
-    def __init__(self, inputs: GruInputs | LstmInputs, options: GatedOptions) -> None:
+    def __init__(self, inputs: GruInputs | LstmInputs) -> None:
         self.inputs = inputs
         self.T, self.B, _ = inputs.x.shape
         self.H = inputs.h0.shape[1]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import UNPACKED_ROWS, Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
 from .reference import GatedOptions, GruInputs, LstmInputs
@@ -98,7 +98,7 @@ class GatedCall(Call):
 
     def forward_elements(self) -> dict[str, int]:
         """The sizes of the buffers of a forward pass."""
-        return {"packed": self.sizes.packed if self.T * self.B > UNPACKED_ROWS else 0, "bias": self.sizes.bias}
+        return {"packed": self.sizes.packed if self.packs else 0, "bias": self.sizes.bias}
 
     def forward_call(
         self,
@@ -111,18 +111,17 @@ class GatedCall(Call):
     ) -> Any:
         """The arguments of a forward pass, with the weights packed. `gates`, `cells`: where they are saved; c before
         every `cell_steps`-th step. `cell`: c_0, and at the end c_n."""
-        pack = self.T * self.B > UNPACKED_ROWS
         weights, biases = (self.weight_ih.data_ptr(), self.weight_hh.data_ptr()), (self.bias_ih, self.bias_hh)
         self.library.goru_gated_bias(self.code, self.cell, *map(pointer, biases), self.H, memory["bias"])
-        if pack:
+        if self.packs:
             self.library.goru_gated_pack(self.code, self.cell, *weights, self.I, self.H, memory["packed"])
         return GatedForward(
-            self.shape, self.x.data_ptr(), self.h0.data_ptr(), memory["bias"], memory["packed"] if pack else None,
+            self.shape, self.x.data_ptr(), self.h0.data_ptr(), memory["bias"], memory["packed"] if self.packs else None,
             *weights, output.data_ptr(), gates, pointer(cell), cells, cell_steps, 0,
         )  # fmt: skip
 
     def gate_lines(self, options: GatedOptions) -> int:
-        """How much of what is saved are gates; the rest are c."""
+        """The number of rows of `saved` that hold gates; the others hold c."""
         return self.T * self.sizes.saved // self.H if options.checkpoint is None and self.H else 0
 
     def take_steps(self, arguments: Any, between: tuple[int, int] | None = None) -> None:

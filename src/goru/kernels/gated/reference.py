@@ -1,12 +1,11 @@
 """GRU and LSTM in plain torch: the specification that the other implementations are compared with.
 
-First what the recurrence is given and gives back; letters as in recurrence.py. Autograd differentiates
-the equations, twice if need be, and they run under torch.func transforms.
+Defines the inputs and outputs first, then the equations; letters as in recurrence.py. Autograd differentiates
+them, twice if needed, and they run under torch.func transforms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,10 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from ..chunks import walk
-from ..lengths import valid_steps
-
-Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
+from .. import equations
+from ..goru.reference import Trace
 
 
 class GruInputs(NamedTuple):
@@ -51,26 +48,12 @@ class GatedOptions:
     checkpoint: int | None = None  # native: states are saved every so many steps, the rest is recomputed
 
 
-def gru_results(inputs: GruInputs, options: GatedOptions) -> Shapes:
-    """output (T, B, H), h_n (B, H)."""
-    (T, B, _), dtype, H = inputs.x.shape, inputs.x.dtype, inputs.h0.shape[1]
-    return [((T, B, H), dtype), ((B, H), dtype)]
+def gru_results(inputs: GruInputs, options: GatedOptions) -> equations.Shapes:
+    return equations.results(inputs.x, inputs.h0.shape[1], inputs.x.dtype)
 
 
-def lstm_results(inputs: LstmInputs, options: GatedOptions) -> Shapes:
-    """output (T, B, H), h_n (B, H), c_n (B, H)."""
-    (T, B, _), dtype, H = inputs.x.shape, inputs.x.dtype, inputs.h0.shape[1]
-    return [((T, B, H), dtype), ((B, H), dtype), ((B, H), dtype)]
-
-
-class GruTrace(NamedTuple):
-    """What a GRU did: output and the inner signals, each (T, B, H), and the last state (B, H)."""
-
-    output: Tensor
-    reset: Tensor
-    update: Tensor
-    candidate: Tensor
-    h_n: Tensor
+def lstm_results(inputs: LstmInputs, options: GatedOptions) -> equations.Shapes:
+    return equations.results(inputs.x, inputs.h0.shape[1], inputs.x.dtype, inputs.x.dtype)
 
 
 class LstmTrace(NamedTuple):
@@ -86,7 +69,7 @@ class LstmTrace(NamedTuple):
     c_n: Tensor
 
 
-def gru_trace(inputs: GruInputs, options: GatedOptions) -> GruTrace:
+def gru_trace(inputs: GruInputs, options: GatedOptions) -> Trace:
     """Every signal of a GRU over time; beyond a row's end all of them are 0."""
 
     def step(from_x: Tensor, h: Tensor) -> tuple[Tensor, ...]:
@@ -96,8 +79,8 @@ def gru_trace(inputs: GruInputs, options: GatedOptions) -> GruTrace:
         candidate = torch.tanh(x_n + reset * h_n)
         return (1 - update) * candidate + update * h, reset, update, candidate
 
-    signals, (h_n,) = _walk(inputs, options, (inputs.h0,), step)
-    return GruTrace(*signals, h_n=h_n)
+    steps, (h_n,) = _over_time(inputs, options, (inputs.h0,), step)
+    return Trace(*equations.stacked(steps), h_n=h_n)
 
 
 def lstm_trace(inputs: LstmInputs, options: GatedOptions) -> LstmTrace:
@@ -109,7 +92,8 @@ def lstm_trace(inputs: LstmInputs, options: GatedOptions) -> LstmTrace:
         c = f * c + i * g
         return o * torch.tanh(c), c, i, f, g, o
 
-    (output, cell, i, f, g, o), (h_n, c_n) = _walk(inputs, options, (inputs.h0, inputs.c0), step)
+    steps, (h_n, c_n) = _over_time(inputs, options, (inputs.h0, inputs.c0), step)
+    output, cell, i, f, g, o = equations.stacked(steps)
     return LstmTrace(output, i, f, g, o, cell, h_n, c_n)
 
 
@@ -123,30 +107,7 @@ def lstm(inputs: LstmInputs, options: GatedOptions) -> tuple[Tensor, Tensor, Ten
     return trace.output, trace.h_n, trace.c_n
 
 
-def _walk(
-    inputs: GruInputs | LstmInputs,
-    options: GatedOptions,
-    states: tuple[Tensor, ...],
-    step: Callable[..., tuple[Tensor, ...]],
-) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """All signals over time, each (T, B, H), and the last states. step(from_x, *states) -> (*new states, *signals)."""
-    x, T = inputs.x, inputs.x.shape[0]
-    valid = None if inputs.lengths is None else valid_steps(inputs.lengths, T)[..., None]
-    if valid is not None:
-        x = torch.where(valid, x, torch.zeros_like(x))
-    arrivals = linear(x, inputs.weight_ih, inputs.bias_ih).unbind(0)
-    nothing = torch.zeros_like(states[0])
-    steps: list[tuple[Tensor, ...]] = []
-    for t in walk(T, options.reverse):
-        seen = states if valid is None else tuple(torch.where(valid[t], s, nothing) for s in states)
-        signals = step(arrivals[t], *seen)  # without the NaN of a row that has ended
-        new = signals[: len(states)]
-        if valid is None:
-            states = new
-        else:
-            states = tuple(torch.where(valid[t], n, s) for n, s in zip(new, states, strict=True))
-            signals = tuple(torch.where(valid[t], s, nothing) for s in signals)
-        steps.append(signals)
-    if options.reverse:
-        steps.reverse()
-    return [torch.stack(signal) for signal in zip(*steps, strict=True)], states
+def _over_time(inputs: GruInputs | LstmInputs, options: GatedOptions, states: tuple[Tensor, ...], step: Any) -> Any:
+    x, valid = equations.masked(inputs.x, inputs.lengths)
+    from_x = linear(x, inputs.weight_ih, inputs.bias_ih)
+    return equations.over_time(from_x, states, step, valid, options.reverse)

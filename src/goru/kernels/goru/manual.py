@@ -187,7 +187,7 @@ def _factors(
 
 
 def _modrelu_(a: Tensor, b: Tensor, magnitude: Tensor) -> None:
-    """a becomes modrelu(a, b), for a real a; `magnitude` is room of the same shape."""
+    """a becomes modrelu(a, b), for a real a; `magnitude` is a scratch tensor of the same shape."""
     torch.abs(a, out=magnitude)
     # -inf stays below 0 whatever b is, so that |a| = 0 gives 0 also where b > 0. threshold_ keeps what is *above* its
     # bound, hence the number just below the smallest magnitude that counts.

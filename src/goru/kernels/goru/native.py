@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...rotations import Mesh
 from ..native import library
-from ..native.call import UNPACKED_ROWS, Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
 from .reference import GoruInputs, GoruOptions
@@ -113,18 +113,17 @@ class GoruCall(Call):
 
     def forward_elements(self) -> dict[str, int]:
         """The sizes of the buffers of a forward pass."""
-        packed = self.sizes.packed if self.T * self.B > UNPACKED_ROWS else 0
+        packed = self.sizes.packed if self.packs else 0
         return {"packed": packed, "turned": self.sizes.line * self.B, "mesh": self.sizes.mesh}
 
     def forward_call(self, memory: dict[str, int], output: Tensor, saves: Tensor | None) -> Any:
         """The arguments of a forward pass, with the weights packed; the transition must be filled."""
-        pack = self.T * self.B > UNPACKED_ROWS
         weights = self.weight_ih.data_ptr(), pointer(self.weight_hh), pointer(self.u)
-        if pack:
+        if self.packs:
             self.library.goru_goru_pack(self.code, self.gates, *weights, self.I, self.H, memory["packed"])
         return GoruForward(
             self.shape, self.transition, self.x.data_ptr(), self.h0.data_ptr(), pointer(self.bias),
-            memory["packed"] if pack else None, *weights, output.data_ptr(), pointer(saves), memory["turned"],
+            memory["packed"] if self.packs else None, *weights, output.data_ptr(), pointer(saves), memory["turned"],
         )  # fmt: skip
 
     def recomputer(self, memory: dict[str, int], output: Tensor, saves: Tensor, backward: Any) -> Any:
@@ -172,7 +171,7 @@ def backward(
     saves = check("saved", saves, saved(inputs, options), dtype)
     carry = check("grad_h_n", grad_h_n, (B, H), dtype).clone(memory_format=torch.contiguous_format)
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    square = torch.zeros((G - 1 + g.matrix, s.bias, s.bias), dtype=dtype, device="cpu")
+    square = torch.zeros((G - 1 + g.matrix, s.square), dtype=dtype, device="cpu").unflatten(1, (s.bias, -1))
     sums = torch.zeros(s.wide + g.blocks * (s.bias + s.angles), dtype=dtype, device="cpu")
     wide = sums.data_ptr()
     db = wide + s.wide * dtype.itemsize

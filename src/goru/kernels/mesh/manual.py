@@ -95,7 +95,7 @@ class Rotations:
 class _Butterfly:
     """The matrix of an FFT mesh, from small blocks to large ones.
 
-    Behind its first layer, which pairs j with j + M/2, the mesh falls apart into two meshes of half the size:
+    Behind its first layer, which pairs j with j + M/2, the mesh splits into two meshes of half the size:
 
         U = [[Ua, 0], [0, Ub]] [[C, -E S], [S, E C]]         C, S, E diagonal: cos theta, sin theta, exp(i phi)
 

@@ -63,8 +63,13 @@ class Call:
             steps = min(steps, CHUNK_BYTES // self.dtype.itemsize // chunk_row)
         return max(1, steps)
 
+    @property
+    def packs(self) -> bool:
+        """Whether a forward pass packs the weights: for a few rows it reads them as they are."""
+        return self.T * self.B > UNPACKED_ROWS
+
     def chunk_rows(self, steps: int) -> int:
-        """Rows between the panels of a chunk buffer of so many steps: an odd number of blocks. Otherwise the same rows
+        """Rows between the panels of a chunk buffer of `steps` steps: an odd number of blocks. Otherwise the same rows
         of all panels would lie in the same few lines of the first-level cache and evict each other."""
         return (-(-steps * self.B // self.block_rows) | 1) * self.block_rows
 
@@ -89,7 +94,7 @@ class Call:
     ) -> None:
         """Call the function of the library for all steps, last to first: twice the work of a step.
 
-        With a checkpoint every so many steps recompute(first, last) is called before the steps between two of them.
+        With `checkpoint`, recompute(first, last) is called before each part of that many steps.
         """
         for first, last in reversed(list(chunks(0, self.T, checkpoint or self.T))):
             if recompute is not None:

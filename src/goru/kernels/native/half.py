@@ -1,7 +1,7 @@
 """bfloat16 and float16 on the native kernels: float32 arithmetic from the first step to the last.
 
 Tensors are converted where a call begins and where it ends, so results are rounded once. The backward pass reads the
-states and everything else that was saved in float32: in `saved`, behind each other, as pairs of half-precision numbers.
+states and everything else that was saved in float32: in `saved`, back to back, as pairs of half-precision numbers.
 """
 
 from __future__ import annotations

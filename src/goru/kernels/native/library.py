@@ -84,7 +84,7 @@ def load() -> ctypes.CDLL | str:
 
 
 def levels(library: ctypes.CDLL) -> dict[str, int]:
-    """The instruction sets of the library that this processor can run, the plainest first."""
+    """The instruction sets of the library that this processor can run, narrowest first."""
     return {library.goru_level_name(i).decode(): i for i in range(library.goru_levels()) if library.goru_level_runs(i)}
 
 
@@ -115,7 +115,7 @@ def get() -> Any:
 
 @contextmanager
 def scratch(elements: dict[str, int], itemsize: int):
-    """Addresses of buffers of so many elements each, from the library's pool, for as long as the block lasts."""
+    """Addresses of buffers with these numbers of elements, from the library's pool, valid inside the block."""
     offsets, total = {}, 0
     for name, count in elements.items():
         offsets[name] = total

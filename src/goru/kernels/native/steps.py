@@ -36,8 +36,8 @@ _PLAIN = (Tensor, nn.Parameter)
 def runner(
     parameters: dict[str, Tensor], buffers: dict[str, Tensor], hidden: int, states: int, function: Any, stream: Any
 ) -> Callable[..., Any]:
-    """run(cell, x, hx) takes one step and returns the new state; None if the ordinary call has to take it or raise
-    the error; STALE where the cell's tensors are no longer those that `stream` was made for."""
+    """run(cell, x, hx) takes one step and returns the new state; None to use the regular path, which may raise an
+    error; STALE if the cell's tensors are no longer those that `stream` was made for."""
     weight = parameters["weight_ih"]
     inputs, dtype, address = weight.shape[1], weight.dtype, addressof(stream)
     places = tuple(_place(item) for item in parameters.items())

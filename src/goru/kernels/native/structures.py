@@ -18,7 +18,7 @@ def structure(name: str, *parts: tuple[Any, str]) -> Any:
 
 
 def wrong_sizes(library: ctypes.CDLL) -> list[str]:
-    """Names of the structures whose size is another one in the library, or that it does not have."""
+    """Names of the structures whose size differs in the library, or that it lacks."""
     wrong = []
     for mirror in STRUCTURES:
         size = getattr(library, f"goru_sizeof_{mirror.__name__}", None)

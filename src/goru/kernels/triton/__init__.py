@@ -38,7 +38,7 @@ class TritonBackend(backends.Backend):
 def unavailable_reason() -> str | None:
     """Why the triton kernels cannot run here on any device, in a clause; None if they can."""
     if torch.version.hip is not None:
-        return "the triton kernels are made for NVIDIA devices, this torch is built for AMD's"
+        return "the triton kernels are made for NVIDIA devices, this torch is built for AMD devices"
     try:
         installed = version("triton")
     except PackageNotFoundError:

@@ -110,7 +110,7 @@ def _switches(x: Tensor, options: GoruOptions) -> dict[str, Any]:
 
 
 def _precision() -> str:
-    """How float32 is multiplied: as torch's own products on this device are, exactly unless the user has said else."""
+    """How float32 is multiplied: as torch's own products on this device are, exactly unless the user enabled TF32."""
     settings = torch.backends.cuda.matmul
     if hasattr(settings, "fp32_precision"):  # since torch 2.9; reading the older setting fails where this one is in use
         return "tf32" if settings.fp32_precision == "tf32" else "ieee"

@@ -18,7 +18,7 @@ Legend: T steps, B batch, H hidden, P = 1 + gates that are on. Tensors, all cont
 of a gate that is off are missing:
   pre (T, B, r z c)  x W, no bias      h0, grad_h_n (B, H)      bias (r z c) or None      lengths (B) or None
   output, grad_output (T, B, H)        saved (T, B, v r z c), v = U h, c the candidate; None: do not save
-  forward: weight (H, P H), columns U W_r W_z transposed, k down and n along; state (2, B, H) float32, by turns
+  forward: weight (H, P H), columns U W_r W_z transposed, k down and n along; state (2, B, H) float32, double-buffered
   backward: weight (P H, H), rows U W_r W_z; deltas (T, B, v r z c) gradients before the activations;
             carry (B, H) float32, dL/dh between steps and at the end dL/dh0; keep (B, H) float32, what passes by z
 """
@@ -125,7 +125,7 @@ def goru_backward(
     OPERAND: tl.constexpr, PRECISION: tl.constexpr, TUNING: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    # The formulas stand in manual.py: every delta is dL/dh times a factor that the forward walk has left.
+    # Formulas: see manual.py. Each delta is dL/dh times a factor saved by the forward pass.
     P: tl.constexpr = 1 + RESET + UPDATE
     rows = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
     in_batch = rows < B

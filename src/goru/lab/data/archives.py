@@ -28,7 +28,7 @@ _CHUNK = 64 * 1024
 
 
 class DataDamagedError(LabError):
-    """Data that exist but are wrong."""
+    """Data that exist but are damaged."""
 
 
 def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
@@ -128,7 +128,9 @@ class _Forward:
 
     def _take(self, size: int) -> bytes:
         if self._position + size > TAR_LIMIT:
-            raise DataDamagedError(f"{self._archive} holds more than {TAR_LIMIT >> 30} GiB; it is not read on.")
+            raise DataDamagedError(
+                f"{self._archive} holds more than {TAR_LIMIT >> 30} GiB, the limit: reading stopped."
+            )
         content = self._stream.read(size)
         self._position += len(content)
         return content

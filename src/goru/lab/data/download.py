@@ -89,7 +89,7 @@ def _something_else(source: Source, error: LabError, place: Path) -> str:
     for folder in ("downloads", "made"):
         what = what.replace(f"{place / folder}{os.sep}", "").replace(str(place / folder), "it")
     addresses = " and ".join(address for one in source.downloads for address in one.addresses)
-    return f"{addresses} gave something else: {what}"
+    return f"{addresses} returned unexpected content: {what}"
 
 
 def _make(dataset: DataSet, source: Source, place: Path, progress: bool) -> list[Path]:

@@ -80,7 +80,7 @@ def check(folder: Path) -> str:
 
 
 def signature(samples: np.ndarray) -> int:
-    """64 bits that a sound has whatever its rounding: the signs of its products with fixed sequences of +1 and -1."""
+    """A 64-bit signature that survives other rounding: the signs of its products with fixed sequences of +1 and -1."""
     positive = _signs()[:, : len(samples)] @ samples.astype(np.float64) > 0
     return int.from_bytes(np.packbits(positive).tobytes(), "big")
 
@@ -103,7 +103,7 @@ def _check_signatures(folder: Path, manifest: Sequence[Entry], split: str, sound
     expected = dict(zip(names, signatures(), strict=True))
     for entry, samples in zip((one for one in manifest if one.split == split), sounds, strict=True):
         if (signature(samples) ^ expected[Path(entry.file).stem]).bit_count() > FARTHEST:
-            raise DataDamagedError(f"{entry.file} of {folder} is another sound than the corpus has under this name.")
+            raise DataDamagedError(f"{entry.file} of {folder} does not match the corpus: it is another sound.")
 
 
 def _mean_square(sounds: Sequence[np.ndarray]) -> float:
@@ -244,7 +244,7 @@ def _read_corpus(
 
 
 def _sound(content: bytes, name: str) -> np.ndarray:
-    """The samples at 16 kHz; of a sound that is too long only so many that this shows."""
+    """The samples at 16 kHz; a sound that is too long is cut just past the limit."""
     try:
         samples, rate = soundfile.read(io.BytesIO(content), frames=_LONGEST + 1, dtype="int16")
     except soundfile.SoundFileError as error:

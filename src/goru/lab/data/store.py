@@ -132,7 +132,7 @@ class Verdict:
 
 
 def verify(dataset: DataSet) -> Verdict:
-    """Check everything of a set that is found."""
+    """Verify a data set, if it is found."""
     folder = find(dataset)
     if folder is None:
         return Verdict(dataset, "missing", None, remedy(dataset))
@@ -193,4 +193,4 @@ def _read_parts(folder: Path, dataset: DataSet, parts: Iterable[Part]) -> dict[s
 
 def _check(folder: Path, part: Part, content: bytes) -> None:
     if len(content) != part.size or hashlib.sha256(content).hexdigest() != part.sha256:
-        raise DataDamagedError(f"{folder / part.name} is not the file that it should be (another length or checksum).")
+        raise DataDamagedError(f"{folder / part.name} has the wrong length or checksum.")

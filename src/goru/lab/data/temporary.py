@@ -25,7 +25,7 @@ def temporary_folder(root: Path) -> Iterator[Path]:
     """A folder in `root` for the time of the context."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=root) as name:
         folder = Path(name)
-        # Under its own name the lock is never seen free.
+        # The lock gets its name only once it is held, so that no one sees it free.
         with (folder / f"new {_LOCK}").open("w") as lock:
             with contextlib.suppress(OSError):  # a file system without locks: others judge by the age
                 fcntl.flock(lock, fcntl.LOCK_EX)

@@ -42,7 +42,7 @@ class Job:
         states = {0: "finished", RunBusyError.exit_code: "busy", RunInterruptedError.exit_code: "stopped"}
         self.state = states.get(code, "failed")
         if code < 0:
-            self.message = f"its process was ended by signal {-code}; run the same command again to continue."
+            self.message = f"its process was killed by signal {-code}; run the same command again to continue."
         elif code:
             self.message = message
 

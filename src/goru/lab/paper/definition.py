@@ -256,7 +256,7 @@ class Experiment:
     # Costs
 
     def step_seconds(self, config: RunConfig) -> float:
-        """Processor seconds of a training step, 0 where neither the model nor its twin with another start was measured.
+        """Processor seconds of a training step; 0 if the model was not measured with any initialization.
 
         The first variant is measured; others differ by the length of their sequences.
         """
@@ -312,7 +312,7 @@ def split_variant(variant: str) -> tuple[str, str]:
 
 
 def join_variant(kind: str, setting: str) -> str:
-    """The other way round.
+    """Inverse of `split_variant`.
 
     >>> join_variant("quick", "task05"), join_variant("quick", "paper"), join_variant("", "paper")
     ('quick-task05', 'quick', 'paper')

@@ -43,13 +43,17 @@ alone, by time steps, batch, units and mesh layers: GORU with the FFT mesh, EURN
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one run: from its measured steps, still missing, on the clock so far, with the authors' code."""
+    """Seconds of one run."""
 
     finished: bool
     work: float
+    """From its measured steps."""
     left: float
+    """Of this, not done yet."""
     clock: float
+    """Wall-clock time so far."""
     authors: float | None
+    """With the authors' code."""
 
 
 def mesh_layers(config: RunConfig) -> int:

@@ -28,7 +28,7 @@ class Babi(Task):
     embedding: int = 50
     """Size of the word vectors."""
     questions: int = QUESTIONS
-    """Training questions of generated data (test: as many); the files have 1000."""
+    """Training questions of generated data, as many again for the test set; the files have 1000."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= TASKS or self.embedding < 1 or self.questions < 10:

@@ -13,7 +13,7 @@ class RecallTask(Task):
     """Settings that copying and denoise share."""
 
     delay: int = 200
-    """T of the paper; a sequence has T + 2 recall steps."""
+    """Steps to remember over (the paper's T); a sequence has T + 2 * recall steps."""
     recall: int = 10
     """How many symbols to recall."""
     loss_on: Literal["all", "recall"] = "all"

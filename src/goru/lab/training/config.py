@@ -237,7 +237,7 @@ def check_used(config: RunConfig, base: RunConfig) -> None:
     start = config.layer.init
     if "layer.init" in changed and start not in cell.starts:
         owners = " and ".join(other.upper() for other, one in CELLS.items() if start in one.starts)
-        raise LabError(f"--init {start} is a start of {owners}, not of {name}: remove it.")
+        raise LabError(f"--init {start} is an initialization of {owners}, not of {name}: remove it.")
     for name in _OF_GENERATED_DATA:
         if f"task.{name}" in changed and config.task.data_set is not None:
             raise LabError(f"{_option(name)} has no effect on data from files: add --data generated.")

@@ -197,7 +197,7 @@ def train(
             if group.first:
                 started(training.position.step)
             loop.loop(training, run, checkpoint_seconds, stop)
-        except (DivergedError, RunInterruptedError, UnusableCheckpointError) as error:  # all processes meet these
+        except (DivergedError, RunInterruptedError, UnusableCheckpointError) as error:  # raised in every process
             if group.first:
                 raise
             raise SystemExit(error.exit_code) from None

@@ -1,6 +1,6 @@
 // The structure that every recurrence passes from Python. Structures have fields of 8 bytes only; each is mirrored by a
-// class of the same name in kernels/native/structures.py or in the native.py of its cell, and Python compares the sizes
-// when it loads the library (GORU_STRUCTURE in levels.h).
+// class of the same name in Python, made by `structure(` in kernels/native/ or in the folder of its cell, and Python
+// compares the sizes when it loads the library (GORU_STRUCTURE in levels.h).
 //
 // Legend: T steps, B batch, I input, H hidden. Steps are counted in the order in which they are taken: step s is time t
 // = s, or T - 1 - s in the reverse direction. `order` lists the rows from the longest to the shortest and `active` is,

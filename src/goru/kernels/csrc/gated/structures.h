@@ -1,4 +1,4 @@
-// What crosses the border between Python and the kernels of GRU and LSTM; mirrored in kernels/gated/native.py.
+// What crosses the border between Python and the kernels of GRU and LSTM; see base/shape.h.
 #pragma once
 
 #include "base/shape.h"

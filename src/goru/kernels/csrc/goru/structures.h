@@ -1,4 +1,4 @@
-// What crosses the border between Python and the GORU kernels; mirrored in kernels/goru/native.py.
+// What crosses the border between Python and the GORU kernels; see base/shape.h.
 #pragma once
 
 #include <string.h>
@@ -32,7 +32,7 @@ struct GoruBackward {
   void* grad_x;   // or null
 };
 
-// Values that something was computed from: where they are, and a copy of what they were then. No bytes: nothing was.
+// The source of a cached value: its address, and a copy from when the value was computed. bytes = 0: not in use.
 struct Compared {
   const void *now, *before;
   int64_t bytes;

@@ -1,4 +1,4 @@
-// What crosses the border between Python and the kernels of meshes; mirrored in kernels/mesh/native.py.
+// What crosses the border between Python and the kernels of meshes; see base/shape.h.
 #pragma once
 
 #include <stdint.h>

@@ -71,14 +71,14 @@ def _sound(pitch: float, rng: np.random.Generator) -> np.ndarray:
     kind = rng.random()
     if kind < 0.12:
         return np.zeros(length)
-    if kind < 0.3:  # a hiss: noise with its low part taken away
+    if kind < 0.3:  # a hiss: high-pass filtered noise
         return 0.15 * envelope * np.diff(rng.normal(size=length + 1))
     start, end = _VOWELS[rng.integers(len(_VOWELS), size=2)]
     glide = np.linspace(0, 1, length)
     frequency = pitch * (1 + 0.15 * np.sin(2 * np.pi * (rng.random() + glide * rng.uniform(0.2, 0.6))))
     phase = 2 * np.pi * np.cumsum(frequency) / RATE
     harmonics = np.arange(1, int(_HIGHEST / (1.15 * pitch)) + 1)
-    # Resonances move slowly: their gains are computed at a few moments and drawn out between them.
+    # Resonances move slowly: their gains are computed at a few moments and interpolated.
     moments = np.linspace(0, 1, 8)
     resonances = start + moments[:, None] * (end - start)  # (8, 3)
     offset = (harmonics[None, :, None] * pitch - resonances[:, None, :]) / _BANDWIDTH  # (8, harmonics, 3)

@@ -36,7 +36,7 @@ def numbered(content: bytes, source: str) -> Iterator[tuple[int, str]]:
             raise FormatError(source, number, "not text in UTF-8") from None
         strange = next((c for c in text if not (c.isprintable() or c == "\t")), None)
         if strange is not None:
-            raise FormatError(source, number, f"the character {strange!r} does not belong into a text")
+            raise FormatError(source, number, f"the character {strange!r} is not allowed in a text file")
         yield number, text
 
 
