@@ -69,11 +69,11 @@ def short_runs(folder: Path) -> Rows:
             {
                 "engine": engine,
                 "runs at a time": processes,
-                "threads a run": threads,
+                "threads per run": threads,
                 "seconds for all": wall,
-                "runs a minute": 60 * len(jobs) / wall,
+                "runs per minute": 60 * len(jobs) / wall,
                 "seconds of training a run": statistics.mean(working),
-                "the rest, a run": (wall * processes - sum(working)) / len(jobs),
+                "other time per run": (wall * processes - sum(working)) / len(jobs),
             }
         )
     return rows
@@ -241,7 +241,7 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
     return {
         "machine": f"Measured on {measured['processor']}, {measured['cores']} cores, torch {measured['torch']}, "
         f"load {measured['load']:.1f} before the start."
-        + (" **The machine was not idle: the times are too long, the counts hold.**" if measured["load"] > 0.5 else ""),
+        + (" **The machine was not idle: times are inflated; counts are exact.**" if measured["load"] > 0.5 else ""),
         "short runs": table(measured["short_runs"]),
         "one training": table(measured["one_training"]),
         "calls": table(measured["calls"]),

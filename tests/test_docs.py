@@ -94,6 +94,7 @@ def test_no_other_way_of_writing_python_escapes_the_tests() -> None:
             "{costs}",
             "{claims}",
             "{results}",
+            "{image}",
             "{include}",
             "{eval-rst}",
         }

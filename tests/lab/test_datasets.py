@@ -427,7 +427,7 @@ class TestFetch:
         server.files.update({"/a": parked, "/b": parked})
         mirrors = [f"{server.address}/{name}" for name in "abc"]
         self.fails(
-            places, self.source(*mirrors), f"{mirrors[0]} returned unexpected content: .*{mirrors[1]} gave .*404"
+            places, self.source(*mirrors), f"{mirrors[0]} returned unexpected content: .*{mirrors[1]} returned .*404"
         )
         server.files["/c"] = tar(CONTENT)
         download.fetch(self.source(*mirrors), say=lambda _: None, progress=False)
