@@ -290,7 +290,7 @@ def test_pure_wheel_says_once_that_it_is_slower(tree: Path, tmp_path: Path) -> N
 
 @pytest.mark.soak
 @needs_compiler
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_wheel_is_accepted_and_computes_under_other_pythons(wheel: Path, tmp_path: Path, version: str) -> None:
     python = other_python(version)
     folder = tmp_path / "installed"
