@@ -54,9 +54,7 @@ def test_a_wrong_kernel_is_noticed(capsys: pytest.CaptureFixture[str], monkeypat
     assert lines[-1] == f"{passed} of {passed + failed} checks passed, {failed} failed."
 
 
-def test_an_exception_is_one_failed_check(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exception_is_one_failed_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The others run nevertheless."""
 
     def raises(*arguments):
