@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 
 import goru.__main__ as command
 from goru import doctor
@@ -25,12 +26,13 @@ def test_report_and_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: p
         " on ",
         "native kernels",
         *(f"{layer} on cpu, float32: " for layer in doctor.LAYERS),
-        "everything works",
     ):
         assert words in text
     if native.unavailable_reason() is None:
         assert f"instruction set {native.isa()}" in text
-    assert text.splitlines()[-1] == "everything works"
+    count = sum(line.startswith("  ok ") for line in text.splitlines())
+    assert count > len(doctor.TESTED)
+    assert text.splitlines()[-1] == f"{count} of {count} checks passed, none failed."
 
 
 def test_a_wrong_kernel_is_noticed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,14 +48,49 @@ def test_a_wrong_kernel_is_noticed(capsys: pytest.CaptureFixture[str], monkeypat
     assert doctor.main([]) == 1
     text = capsys.readouterr().out
     assert "FAILED manual float64 GORU: " in text
-    assert text.splitlines()[-1].endswith("checks failed")
+    lines = text.splitlines()
+    passed, failed = (sum(line.startswith(f"  {word} ") for line in lines) for word in ("ok    ", "FAILED"))
+    assert passed > failed > 0
+    assert lines[-1] == f"{passed} of {passed + failed} checks passed, {failed} failed."
+
+
+def test_an_exception_is_one_failed_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others run nevertheless."""
+
+    def raises(*arguments):
+        raise RuntimeError("out of luck")
+
+    right = MANUAL.kernels["lstm"]
+    assert isinstance(right, Kernel)
+    monkeypatch.setitem(MANUAL.kernels, "lstm", replace(right, forward=raises))
+    monkeypatch.setattr(doctor, "BACKENDS", {"manual": MANUAL})
+    monkeypatch.setattr(doctor, "TESTED", {name: doctor.TESTED[name] for name in ("LSTM", "GRU")})
+    monkeypatch.setattr(doctor, "SECONDS", 600.0)
+    assert doctor.main([]) == 1
+    text = capsys.readouterr().out
+    for dtype in ("float64", "float32"):
+        assert f"  FAILED manual {dtype} LSTM: RuntimeError: out of luck\n  ok     manual {dtype} GRU: " in text
+    assert text.endswith("\n4 of 6 checks passed, 2 failed.\n")
 
 
 def test_a_self_test_cut_short_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "SECONDS", 0.0)
     assert doctor.main([]) == 0
     text = capsys.readouterr().out
-    assert text.endswith("everything tested works; the rest was skipped after 0 seconds\n")
+    planned = sum(len(tests) for _, tests in doctor._planned(torch.device("cpu")))
+    assert text.endswith(f"\n1 of {planned} checks passed, {planned - 1} skipped after 0 seconds, none failed.\n")
+
+
+def test_a_backend_that_does_not_exist_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GORU_BACKEND", "foo")
+    assert doctor.main([]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    assert line.startswith("goru: the environment variable GORU_BACKEND must be one of 'reference', ")
+    assert line.endswith("got 'foo'.")
 
 
 def test_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

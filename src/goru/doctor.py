@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import platform
 import sys
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .kernels import native
-from .kernels.backends import BACKENDS, REFERENCE, choose, use_backend
+from .kernels.backends import BACKENDS, REFERENCE, choose, preference, use_backend
 from .kernels.mesh import build_matrix
 from .kernels.native import library
 from .layers.eurnn import EURNN
@@ -47,43 +49,46 @@ class Check:
     name: str
     difference: float
     allowed: float
+    error: str = ""
+    """The exception that ended it, if so."""
 
     @property
     def passed(self) -> bool:
         return self.difference <= self.allowed  # NaN does not
 
+    def __str__(self) -> str:
+        how = self.error or f"{self.difference:.1e} (allowed {self.allowed:.0e})"
+        return f"{'ok    ' if self.passed else 'FAILED'} {self.name}: {how}"
+
 
 def main(argv: list[str]) -> int:
-    """Print the report; returns 0 if every check passed, 1 if one failed, 2 for a usage error."""
+    """Print the report; returns 0 if no check failed, 1 if one did or GORU_BACKEND is wrong, 2 for a usage error."""
     if argv in (["-h"], ["--help"]):
         print(USAGE, end="")
         return 0
     if argv:
         print(f"goru doctor takes no arguments, got {' '.join(argv)}", file=sys.stderr)
         return 2
+    try:
+        preference()
+    except ValueError as error:
+        print(f"goru: {error}.", file=sys.stderr)
+        return 1
     for title, lines in (("versions", _versions()), ("native kernels", _native()), ("backends", _backends())):
         print(title)
         for line in lines:
             print(f"  {line}")
     print("self-test against the reference")
-    failed, whole = 0, True
-    try:
-        for check in self_test():
-            if check is None:
-                whole = False
-                continue
-            failed += not check.passed
-            print(f"  {'ok    ' if check.passed else 'FAILED'} {check.name}: {check.difference:.1e}"
-                  f" (allowed {check.allowed:.0e})")  # fmt: skip
-    except Exception as error:
-        failed += 1
-        print(f"  FAILED {type(error).__name__}: {error}")
-    if failed:
-        print(f"{failed} check{'s' if failed > 1 else ''} failed")
-    else:
-        print(
-            "everything works" if whole else f"everything tested works; the rest was skipped after {SECONDS:g} seconds"
-        )
+    passed = failed = skipped = 0
+    for check in self_test():
+        if check is None:
+            skipped += 1
+            continue
+        passed += check.passed
+        failed += not check.passed
+        print(f"  {check}")
+    over = f", {skipped} skipped after {SECONDS:g} seconds" if skipped else ""
+    print(f"{passed} of {passed + failed + skipped} checks passed{over}, {failed or 'none'} failed.")
     return 1 if failed else 0
 
 
@@ -137,29 +142,40 @@ def _choice(device: torch.device, dtype: torch.dtype, recurrence: str) -> str:
 def self_test() -> Iterator[Check | None]:
     """Every backend against `reference`, on each device: outputs and all gradients, odd sizes, ragged rows.
 
-    None if the time of a device is over before that.
+    None for each check that was skipped because the time of its device was over.
     """
     for device in _devices():
         yield from _test_device(device)
 
 
 def _test_device(device: torch.device) -> Iterator[Check | None]:
-    start = time.monotonic()
+    start, over = time.monotonic(), False
     torch.manual_seed(1)
+    for allowed, tests in _planned(device):
+        for number, (name, difference) in enumerate(tests.items()):
+            over = over or (number == 1 and time.monotonic() - start > SECONDS)
+            if over:
+                yield None
+                continue
+            try:
+                yield Check(name, difference(), allowed)
+            except Exception as error:
+                yield Check(name, math.nan, allowed, f"{type(error).__name__}: {error}")
+
+
+def _planned(device: torch.device) -> Iterator[tuple[float, dict[str, Callable[[], float]]]]:
+    """The tests of each backend and dtype: the allowed difference, and by name what measures the difference."""
     for backend in reversed(BACKENDS.values()):
         for dtype, allowed in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             if backend is REFERENCE or backend.obstacle(device, dtype):
                 continue
             where = "" if device.type == "cpu" else f" on {device}"
             name = f"{backend.name} {str(dtype).removeprefix('torch.')}{where}"
-            yield Check(f"{name} mesh", _test_mesh(backend.name, device, dtype), allowed)
-            if time.monotonic() - start > SECONDS:
-                yield None
-                return
+            tests = {f"{name} mesh": functools.partial(_test_mesh, backend.name, device, dtype)}
             for title, make in TESTED.items():
-                layer = make(INPUTS, UNITS, bidirectional=True, device=device, dtype=dtype)
-                if layer.unit.recurrence in backend.kernels:
-                    yield Check(f"{name} {title}", _test_layer(layer, backend.name, device, dtype), allowed)
+                if title.partition(",")[0].lower() in backend.kernels:
+                    tests[f"{name} {title}"] = functools.partial(_test_layer, make, backend.name, device, dtype)
+            yield allowed, tests
 
 
 def _test_mesh(backend: str, device: torch.device, dtype: torch.dtype) -> float:
@@ -170,8 +186,9 @@ def _test_mesh(backend: str, device: torch.device, dtype: torch.dtype) -> float:
     return float(torch.tensor(worst, dtype=torch.float64).max())  # NaN if one is
 
 
-def _test_layer(layer: Any, backend: str, device: torch.device, dtype: torch.dtype) -> float:
+def _test_layer(make: Callable[..., Any], backend: str, device: torch.device, dtype: torch.dtype) -> float:
     """One layer in both directions over rows of different lengths."""
+    layer = make(INPUTS, UNITS, bidirectional=True, device=device, dtype=dtype)
     lengths = torch.tensor([9, 1, 4, 9, 7], device=device)
     x = torch.randn(9, 5, INPUTS, device=device, dtype=dtype, requires_grad=True)
     state = tuple(

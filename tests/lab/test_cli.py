@@ -76,13 +76,9 @@ def test_help_of_an_experiment_lists_its_own_options(capsys: pytest.CaptureFixtu
         (["show", "copyin"], 'there is no experiment "copyin"; did you mean "copying"?'),
         (["run", "denoize"], 'there is no experiment "denoize"; did you mean "denoise"?'),
         (["run", "copying", "--model", "goro"], 'there is no model of copying "goro"; did you mean "goru"?'),
-        (["run", "copying", "--sed", "3"], "--seed"),
-        (["run", "copying", "--placement", "nowhere"], "start"),
-        (["run", "copying", "--steps", "many"], "--steps"),
+        (["run", "nope"], 'there is no experiment "nope"; there are: copying, denoise, '),
         (["run"], "name an experiment: "),
         (["reproduce", "parentheses"], 'did you mean "parenthesis"?'),
-        (["reproduce", "--qick"], "--quick"),
-        (["status", "--run", "x"], "--runs"),
         (["bench", "copyng"], 'did you mean "copying"?'),
         (["bench", "copying", "--steps", "0"], "--steps and --threads should be at least 1"),
         (["bench", "copying", "--out", "nowhere/b.json"], "its folder does not exist"),
@@ -93,8 +89,78 @@ def test_help_of_an_experiment_lists_its_own_options(capsys: pytest.CaptureFixtu
 def test_mistakes(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 2
     output = capsys.readouterr()
-    assert said in output.err + output.out
-    assert "Traceback" not in output.err
+    (line,) = (output.err + output.out).splitlines()
+    assert line.startswith("goru: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("run copying --sed 3", "there is no option --sed; did you mean --seed?"),
+        ("run copying --sed=3", "there is no option --sed; did you mean --seed?"),
+        ("run copying --no-rest-gate", "there is no option --no-rest-gate; did you mean --no-reset-gate?"),
+        ("run copying --qick", "there is no option --qick; did you mean --quick?"),
+        ("run copying --foo 3", "there is no option --foo; see goru run copying --help."),
+        ("run copying extra", 'unexpected argument "extra"; see goru run copying --help.'),
+        ("run copying --seed 1 -5", 'unexpected argument "-5"; see goru run copying --help.'),
+        ("run copying --placement nowhere", '--placement should be one of start, random; got "nowhere".'),
+        ("run copying --mesh foo", '--mesh should be one of fft, tunable; got "foo".'),
+        ("run copying --backend foo", '--backend should be one of auto, reference, manual, native, triton; got "foo".'),
+        ("run copying --steps abc", '--steps should be a whole number; got "abc".'),
+        ("run copying --steps=1.5", '--steps should be a whole number; got "1.5".'),
+        ("run copying --lr abc", '--lr should be a number; got "abc".'),
+        ("run copying --capacity abc", '--capacity should be a whole number or None; got "abc".'),
+        ("run copying --log_every abc", '--log-every should be a whole number; got "abc".'),
+        ("run copying --steps", "--steps needs a value; see goru run copying --help."),
+        ("run copying --delay -5", "--delay should be at least 1; got -5."),
+        ("run copying --delay 6 --test-size=0", "--test-size should be at least 1; got 0."),
+        ("run parenthesis --noise -1", "--noise should be at least 0; got -1."),
+        ("run adding --length 1", "--length should be at least 2; got 1."),
+        ("run babi --number 21", "--number should be from 1 to 20; got 21."),
+        ("run babi --questions 9", "--questions should be at least 10; got 9."),
+        ("run babi --data generated --number 3", "the small world has tasks (1, 5, 6, 17), not 3."),
+        ("run shortest_path --fold 0", "--fold should be from 1 to 10; got 0."),
+        ("run penn_treebank --characters 10", "--characters should be at least 1000; got 10."),
+        ("run speech --utterances 0", "--utterances should be at least 10; got 0."),
+        ("reproduce --qick", "there is no option --qick; did you mean --quick?"),
+        ("reproduce --engine foo", '--engine should be one of local, ray; got "foo".'),
+        ("status --run x", "there is no option --run; did you mean --runs?"),
+        ("report --out", "--out needs a value; see goru report --help."),
+        ("bench --steps abc", '--steps should be a whole number; got "abc".'),
+        ("ls copying", 'unexpected argument "copying"; see goru ls --help.'),
+        ("show", "EXPERIMENT is missing; see goru show --help."),
+        ("data", "ls|fetch|verify|path is missing; see goru data --help."),
+    ],
+)
+def test_mistakes_in_options_are_one_sentence(argv: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv.split()) == 2
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"goru: {said}\n")
+
+
+def test_another_tyro_prints_its_own_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may lack the hook, or describe a mistake in another way: the command is refused all the same."""
+    from tyro import _errors
+
+    with monkeypatch.context() as patch:
+        patch.delattr(_errors, "on_parse_error")
+        assert main(["run", "copying", "--foo", "3"]) == 2
+    assert "Unrecognized options: --foo, 3" in capsys.readouterr().err
+    monkeypatch.setattr(_errors, "UnrecognizedArgs", lambda **_: _errors.ParseErrorEvent(prog="goru"))
+    assert main(["run", "copying", "--foo", "3"]) == 2
+    assert "Unrecognized options: --foo, 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["run", "reproduce", "report", "record", "data"])
+def test_optional_paths_in_the_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    options = {"run": "--from-run", "reproduce": "--out", "report": "--out", "record": "--readme", "data": "--data-dir"}
+    assert f"{options[verb]} PATH " in text
+    assert "{None}|PATH" not in text
 
 
 @pytest.mark.parametrize(
@@ -171,6 +237,14 @@ def test_ls_and_show(capsys: pytest.CaptureFixture[str]) -> None:
             assert f"{model}:" in shown
         for decision in paper.decisions(name):  # one of them has brackets
             assert decision in shown
+
+
+def test_ls_says_which_costs_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:] if line}
+    for name, one in paper.EXPERIMENTS.items():
+        assert rows[name].rstrip().endswith("core hours" if one.seconds else "not measured")
+    assert "not measured" in rows["lengths"]
 
 
 def test_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,10 +357,38 @@ def test_reproduce_names_what_failed(
 def test_reproduce_names_what_failed_where_nothing_else_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [small("copying", "gru")])
-    assert main(["reproduce", "copying", "--runs", "runs", "--device", "cuda:7"]) == 1
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [small("copying", "gru", {"layer.hidden_size": 0})])
+    assert main(["reproduce", "copying", "--runs", "runs"]) == 1
     said = capsys.readouterr().err
-    assert "goru: failed: copying/small/gru/seed0: --device cuda:7 cannot be used here" in said
+    assert "goru: failed: copying/small/gru/seed0: --hidden-size should be at least 1; got 0.\n" in said
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "said"),
+    [
+        ("foo", [], "the environment variable GORU_BACKEND must be one of 'reference', "),
+        ("triton", [], "the triton backend cannot run here (GORU_BACKEND=triton): "),
+        ("auto", ["--device", "cuda:7"], "--device cuda:7 cannot be used here ("),
+        ("auto", ["--device", "meta"], "--device meta cannot be used here (it holds no values); try --device cpu."),
+    ],
+)
+def test_reproduce_refuses_a_grid_once(
+    backend: str, options: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GORU_BACKEND", backend)
+    monkeypatch.setattr("goru.lab.engines.local.Worker", None)  # nothing may be started
+    assert main(["reproduce", "copying", "--quick", *options]) == 1
+    output = capfd.readouterr()
+    (line,) = (output.out + output.err).splitlines()
+    assert line.startswith(f"goru: {said}")
+    assert not any(Path().iterdir())
+
+
+def test_a_finished_grid_needs_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small("copying", "gru", steps=20)
+    train(config, Path("runs"))
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [config])
+    assert main(["reproduce", "copying", "--device", "cuda:7"]) == 0
 
 
 def test_reproduce_shows_experiments_in_parts(
@@ -359,7 +461,8 @@ def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
     ("more", "said"),
     [
         (["--steps", "7", "--variant", "mine"], "holds another configuration (steps 6 there, 7 here)"),
-        (["--capacity", "4"], "capacity needs mesh='tunable'"),
+        (["--capacity", "4"], "--capacity needs --mesh tunable; the fft mesh always has ceil(log2 H) layers"),
+        (["--backend", "triton"], "the triton backend cannot run here (backend='triton' was given to the layer): "),
         (["--device", "meta"], "--device meta cannot be used here"),
         (["--patience", "3"], "--patience has no effect"),
         (["--decay", "0.5", "--rule", "adam"], "--decay has no effect on adam"),
@@ -415,7 +518,32 @@ def test_run_says_what_it_will_cost(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert first == f"10000 steps, about {minutes} minutes on one core; the small version: --quick."
     # Other sizes were not measured.
     assert main(["run", "copying", *TINY]) == 130
-    assert capsys.readouterr().out.startswith("6 steps.\n")
+    assert capsys.readouterr().out.startswith("6 steps; the cost was not measured at these sizes.\n")
+    assert main(["run", "adding", "--steps", "2"]) == 130
+    assert capsys.readouterr().out.startswith("2 steps; the cost was not measured at these sizes.\n")
+
+
+@pytest.mark.parametrize("model", ["goru", "goru-memory", "gru"])
+def test_the_cost_of_short_runs(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It scales with the length of the sequences; the memory, which follows it, does not change it."""
+    monkeypatch.setattr(signals.StopOnSignal, "__call__", lambda self: True)
+    one = paper.experiment("copying")
+    base = one.config(model)
+    for minutes, said in ((0.4, "less than a minute"), (1.2, "about 1 minute"), (2.1, "about 2 minutes")):
+        for delay in (base.task.delay, 10):  # type: ignore[attr-defined]
+            at_delay = override(base, {"task.delay": delay})
+            steps = round(60 * minutes / one.step_seconds(at_delay))
+            assert main(["run", "copying", "--model", model, "--delay", str(delay), "--steps", str(steps)]) == 130
+            first, *_ = capsys.readouterr().out.splitlines()
+            assert first == f"{steps} steps, {said} on one core; the small version: --quick."
+
+
+def test_epochs_of_other_data_were_not_measured() -> None:
+    one = paper.experiment("shortest_path")
+    assert one.is_measured(one.config("gru", "fold03"))
+    assert not one.is_measured(one.config("gru", "generated"))
 
 
 def test_record_names_what_is_unfinished(capsys: pytest.CaptureFixture[str]) -> None:
@@ -423,13 +551,34 @@ def test_record_names_what_is_unfinished(capsys: pytest.CaptureFixture[str]) -> 
     shutil.copytree(root / "results" / "speech", "runs/speech")
     directory = runs.find(Path("runs"))[0]
     assert main(["record", "--out", "record"]) == 0
-    assert "unfinished" not in capsys.readouterr().out
+    count = len(runs.find(Path("runs")))
+    assert capsys.readouterr().out == f"recorded {count} runs in record: {count} finished, 0 unfinished\n"
     for name in ("result.json", "manifest.json"):
         (directory / name).unlink()
     assert main(["record", "--out", "other"]) == 0
     text = capsys.readouterr().out
     assert f"unfinished: {directory.relative_to('runs')} (" in text
-    assert "1 of the runs in runs unfinished" in text
+    assert text.endswith(f"recorded {count} runs in other: {count - 1} finished, 1 unfinished\n")
+    assert main(["record", "--runs", "other", "--out", "other"]) == 0
+    assert capsys.readouterr().out.endswith(f"updated other: {count - 1} finished, 1 unfinished\n")
+    # The record that has it finished keeps it.
+    assert main(["record", "--out", "record"]) == 0
+    said = f"recorded {count - 1} runs in record: {count - 1} finished, 0 unfinished; "
+    assert capsys.readouterr().out.endswith(f"{said}kept 1 run that only the record has finished\n")
+
+
+def test_record_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "copying", "--model", "gru", *TINY]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(signals.StopOnSignal, "__call__", lambda self: True)
+        assert main(["run", "speech", "--model", "gru", "--quick"]) == 130
+        assert main(["run", "copying", "--model", "gru"]) == 130
+    capsys.readouterr()
+    assert main(["record", "--out", "record"]) == 0
+    unfinished, summary = capsys.readouterr().out.splitlines()
+    assert unfinished == "unfinished: copying/paper/gru/seed0 (stopped)"
+    said = "recorded 1 run in record: 0 finished, 1 unfinished; left out 2 runs that are not at full size"
+    assert summary == f"{said} (1 with other settings, 1 small)"
 
 
 def test_an_unknown_command_lists_all(capsys: pytest.CaptureFixture[str]) -> None:

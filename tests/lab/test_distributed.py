@@ -264,10 +264,14 @@ def test_processes_of_one_machine_listen_on_loopback_alone(tmp_path: Path) -> No
 
 
 def test_processes_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for processes in ("0", "-1", "9"):
+    for processes, why in (
+        ("0", "--processes should be at least 1; got 0."),
+        ("-1", "--processes should be at least 1; got -1."),
+        ("9", "--processes 9 needs at least 9 rows in a batch; --batch is 8."),
+    ):
         assert main(["run", "copying", "--batch", "8", "--runs", str(tmp_path), "--processes", processes]) == 2
         (said,) = capsys.readouterr().err.splitlines()
-        assert said == f"goru: --processes should be between 1 and 8, the rows of a batch; got {processes}."
+        assert said == f"goru: {why}"
 
 
 def test_more_processes_than_rows(

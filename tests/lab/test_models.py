@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import goru
+from goru.kernels import backends
 from goru.lab import paper
-from goru.lab.cells import STUDIED, LayerConfig, make_layer
+from goru.lab.cells import BACKENDS, STUDIED, LayerConfig, make_layer
 from goru.lab.networks import StepTagger, count_parameters, one_hot, update_gates
 
 
@@ -22,6 +23,10 @@ def tagger(layer: LayerConfig, symbols: int = 10, outputs: int = 9) -> StepTagge
 def fills(values: torch.Tensor, bound: float) -> bool:
     """Whether values look uniform in [-bound, bound]: inside it, and reaching nearly to both ends."""
     return bool(values.abs().max() <= bound and values.max() > 0.95 * bound and values.min() < -0.95 * bound)
+
+
+def test_the_names_of_the_backends_are_those_of_the_library() -> None:
+    assert ("auto", *backends.BACKENDS) == BACKENDS
 
 
 def test_gru_starts_as_in_tensorflow() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from goru.lab import paper
 from goru.lab.cli import main
+from goru.lab.cli import run as run_command
 from goru.lab.errors import LabError, UsageError
 from goru.lab.training import run_directory as runs
-from goru.lab.training.config import RunConfig, check_used, override
+from goru.lab.training.config import RunConfig, as_on, check_used, override
 from goru.lab.training.loop import train
 from goru.lab.training.run_directory import read_config
 from tests.lab.small import small
@@ -110,6 +111,10 @@ def test_one_name_one_setting(capsys: pytest.CaptureFixture[str]) -> None:
         ("goru", ["--complex"], "--complex has no effect on GORU"),
         ("gru", ["--no-reset-gate"], "--reset-gate has no effect on GRU"),
         ("gru", ["--mesh", "tunable"], "--mesh has no effect on GRU"),
+        ("gru", ["--mesh", "fft"], "--mesh has no effect on GRU"),
+        ("gru", ["--reset_gate"], "--reset-gate has no effect on GRU"),
+        ("lstm", ["--backend=auto"], "--backend has no effect on LSTM"),
+        ("eurnn-real", ["--init", "published"], "--init has no effect on EURNN"),
         ("lstm", ["--backend", "native"], "--backend has no effect on LSTM"),
         ("eurnn-real", ["--init", "june2017"], "--init has no effect on EURNN"),
         ("gru", ["--init", "june2017"], "--init june2017 is an initialization of GORU, not of GRU"),
@@ -117,9 +122,20 @@ def test_one_name_one_setting(capsys: pytest.CaptureFixture[str]) -> None:
         ("gru", ["--rule", "adam", "--decay", "0.5"], "--decay has no effect on adam"),
         ("gru", ["--epochs", "3"], "--epochs has no effect with 2 steps: add --steps 0."),
         ("gru", ["--patience", "2"], "--patience has no effect without a validation set"),
-        ("goru-june2017", ["--mesh", "fft"], "these settings do not fit together"),
-        ("goru", ["--mesh", "tunable", "--capacity", "9"], "these settings do not fit together"),
-        ("gru", ["--hidden-size", "0"], "hidden"),
+        (
+            "goru-june2017",
+            ["--mesh", "fft"],
+            "goru: --capacity needs --mesh tunable; the fft mesh always has ceil(log2 H) ",
+        ),
+        (
+            "goru",
+            ["--mesh", "tunable", "--capacity", "9"],
+            "goru: --capacity should be from 1 to 4, the number of units",
+        ),
+        ("eurnn-real", ["--capacity", "0"], "goru: --capacity should be from 1 to 4, the number of units; got 0."),
+        ("gru", ["--hidden-size", "0"], "goru: --hidden-size should be at least 1; got 0."),
+        ("goru", ["--memory", "0"], "goru: --memory should be at least 1; got 0."),
+        ("gru", ["--memory", "5"], "goru: these settings do not fit together: a GRU or LSTM needs init chrono"),
         ("gru", ["--rule", "adam", "--lr", "-1"], "lr should be a number of at least 0"),
         ("gru", ["--lr", "nan"], "lr should be a number of at least 0"),
         ("gru", ["--decay", "2"], "decay from 0 to below 1"),
@@ -135,6 +151,53 @@ def test_settings_without_effect_or_sense(
     error = capsys.readouterr().err
     assert said in error
     assert len(error.splitlines()) == 1
+
+
+def test_the_same_options_give_the_same_name() -> None:
+    """A memory that follows the task is no change of settings; one that was given is."""
+    few = [word.replace("=12", "=10") for word in FEW]
+
+    def chosen(*more: str, model: str = "goru-memory") -> RunConfig:
+        return run_command.chosen(["denoise", "--quick", "--model", model, *few, *more])[1]
+
+    memory = paper.experiment("denoise").memory
+    assert memory is not None
+    following = chosen()
+    assert following.layer.memory == memory(following.task)
+    names = {chosen(model=model).variant for model in ("gru", "goru", "goru-memory", "gru-chrono")}
+    assert names == {following.variant}
+    assert "memory" not in following.variant
+    other, at_base = chosen("--memory", "7"), paper.experiment("denoise").config("goru-memory", "quick").layer.memory
+    assert other.layer.memory == 7
+    assert "+memory7+" in other.variant
+    # That of the small version too, though this is where the options begin.
+    kept = chosen("--memory", str(at_base))
+    assert kept.layer.memory == at_base != following.layer.memory
+    assert f"+memory{at_base}+" in kept.variant
+
+
+def test_a_file_with_its_own_memory_keeps_it() -> None:
+    config = override(small("denoise", "goru-memory"), {"layer.memory": 7, "variant": "mine"})
+    Path("mine.json").write_text(config.to_json())
+    _, longer = run_command.chosen(["--config", "mine.json", "--delay", "20"])
+    assert (longer.variant, longer.layer.memory) == ("mine+delay20", 7)
+    one = paper.experiment("denoise")
+    Path("theirs.json").write_text(override(one.with_memory(config), {"variant": "theirs"}).to_json())
+    _, longer = run_command.chosen(["--config", "theirs.json", "--delay", "20"])
+    assert longer == one.with_memory(longer)
+    assert longer.variant == "theirs+delay20"
+
+
+def test_names_of_the_record() -> None:
+    """Every recorded run has the name that its settings would get today."""
+    results = Path(__file__).resolve().parent.parent.parent / "results"
+    for directory in runs.find(results):
+        config = read_config(directory)
+        assert config is not None
+        assert directory == config.directory(results)
+        one = paper.experiment(config.experiment)
+        if config.model in one.models and one.has(config.variant):
+            assert one.name_for(as_on(config, one.base), one.config(config.model, seed=config.seed)) == config.variant
 
 
 def test_numbers_of_generated_data_have_no_effect_on_files() -> None:

@@ -201,7 +201,7 @@ def test_nowhere_to_write(source: Path, tmp_path: Path) -> None:
 def test_from_the_command_line(source: Path, tmp_path: Path) -> None:
     done = goru("record", "--runs", str(source), "--out", str(tmp_path / "results"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "7 runs recorded" in done.stdout
+    assert f"recorded 7 runs in {tmp_path / 'results'}: 6 finished, 1 unfinished; left out 1 run that " in done.stdout
     assert len(runs.find(tmp_path / "results")) == 7
     failed = goru("record", "--runs", str(tmp_path / "nothing"))
     assert failed.returncode == 1

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from goru.lab.errors import LabError
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -101,12 +103,17 @@ CELLS: dict[str, Cell] = {
     "lstm": Cell(functools.partial(_gated, "LSTM"), reads=("memory", "init"), starts=("published", "torch", "chrono")),
 }
 
+BACKENDS = ("auto", "reference", "manual", "native", "triton")
+"""The names that `goru.kernels.backends`, which imports torch, knows; a test compares them."""
+
 if TYPE_CHECKING:
     CellName = str
     Start = str
+    BackendName = str
 else:  # the table defines the choices of the command line and of config.json
     CellName = Literal[tuple(CELLS)]
     Start = Literal[tuple(dict.fromkeys(start for cell in CELLS.values() for start in cell.starts))]
+    BackendName = Literal[BACKENDS]
 
 
 @dataclass(frozen=True)
@@ -131,10 +138,27 @@ class LayerConfig:
     """How many steps a state lasts when training begins (GORU; GRU and LSTM with `init` chrono)."""
     init: Start = "published"
     """Initialization: published, june2017 (GORU), torch or chrono (GRU, LSTM), or one of the study `starts` (GORU)."""
-    backend: Literal["auto", "reference", "manual", "native"] = "auto"
-    """Implementation of GORU and EURNN."""
+    backend: BackendName = "auto"
+    """Implementation of GORU and EURNN (triton: GORU on NVIDIA devices)."""
+
+
+def check_ranges(layer: LayerConfig) -> None:
+    """Raise LabError, in terms of the options of `goru run`, for a setting that no layer can have."""
+    reads = CELLS[layer.cell].reads
+    if layer.hidden_size < 1:
+        raise LabError(f"--hidden-size should be at least 1; got {layer.hidden_size}.")
+    if "memory" in reads and layer.memory is not None and layer.memory < 1:
+        raise LabError(f"--memory should be at least 1; got {layer.memory}.")
+    if "capacity" in reads and layer.capacity is not None:
+        if layer.mesh != "tunable":
+            why = f"the {layer.mesh} mesh always has ceil(log2 H) layers"
+            raise LabError(f"--capacity needs --mesh tunable; {why} (--capacity None).")
+        if not 1 <= layer.capacity <= layer.hidden_size:
+            units = f"{layer.hidden_size}, the number of units"
+            raise LabError(f"--capacity should be from 1 to {units}; got {layer.capacity}.")
 
 
 def make_layer(layer: LayerConfig, input_size: int) -> nn.Module:
-    """The recurrent layer of a configuration, initialized."""
+    """The recurrent layer of a configuration, initialized; LabError if one of its settings is out of range."""
+    check_ranges(layer)
     return CELLS[layer.cell].make(input_size, layer)

@@ -56,11 +56,21 @@ class RunInterruptedError(LabError):
     exit_code = 130
 
 
+def near(name: str, known: Iterable[str]) -> str:
+    """The name that was probably meant; empty if none is close.
+
+    >>> near("copyng", ["copying", "denoise"]), near("nope", ["copying", "denoise"])
+    ('copying', '')
+    """
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.65)
+    return close[0] if close else ""
+
+
 def nearest(what: str, name: str, known: Iterable[str]) -> str:
     """'there is no experiment "copyng"; did you mean "copying"?'"""
     names = list(known)
     if len(name) > 60:
         name = f"{name[:60]}..."
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(names)}."
+    close = near(name, names)
+    hint = f'did you mean "{close}"?' if close else f"there are: {', '.join(names)}."
     return f'there is no {what} "{name}"; {hint}'

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from goru.lab.cli.parse import parse
+from goru.lab.cli.parse import OptionalPath, parse
 from goru.lab.errors import LabError, UsageError, nearest
 from goru.lab.training.config import RunConfig
 
@@ -29,7 +29,7 @@ class Options:
     """List data sets, download some, verify those that are found, or print the folders to search."""
     names: Sets = ()
     """Names of data sets (none: all; `fetch` needs names)."""
-    data_dir: Path | None = None
+    data_dir: OptionalPath = None
     """Folder to search first, and to fetch into."""
 
 

@@ -30,7 +30,7 @@ def main(argv: list[str], console: Console) -> int:
             ", ".join(one.models),
             ", ".join(one.variants) if not one.parts else f"{one.first_variant}, ... ({len(one.variants)})",
             length,
-            f"{one.seconds / 3600:.1f} core hours" if one.seconds else "",
+            f"{one.seconds / 3600:.1f} core hours" if one.seconds else "not measured",
         )
     console.print(table)
     console.print("\nThe small version of each takes minutes: goru reproduce --quick")

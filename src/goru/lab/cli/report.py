@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from goru.lab.cli.parse import default_runs, parse
+from goru.lab.cli.parse import OptionalPath, default_runs, parse
 from goru.lab.errors import printable
 
 
@@ -18,7 +18,7 @@ class Options:
 
     runs: Path = Path("runs")
     """Folder of the run directories."""
-    out: Path | None = None
+    out: OptionalPath = None
     """Output folder (None: `report` inside the folder of the runs)."""
 
 

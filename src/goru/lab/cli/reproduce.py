@@ -16,7 +16,7 @@ from typing import Literal
 from rich.console import Console
 
 from goru.lab import paper
-from goru.lab.cli.parse import Names, allow_other_kernels, default_runs, parse
+from goru.lab.cli.parse import Names, OptionalPath, allow_other_kernels, default_runs, parse
 from goru.lab.engines.local import RETRIES
 from goru.lab.errors import LabError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig
@@ -42,7 +42,7 @@ class Options:
     """Run only these tasks, such as 1,5,17, of an experiment with tasks."""
     data: Literal["files", "generated"] = "files"
     """Data from files, or generated data instead (`--quick` always uses generated data)."""
-    data_dir: Path | None = None
+    data_dir: OptionalPath = None
     """Folder to search first for data sets."""
     seeds: int = 1
     """Number of seeds: 0 ... N-1."""
@@ -66,7 +66,7 @@ class Options:
     """Continue runs that started with another backend or instruction set; their environment.json says so."""
     runs: Path = Path("runs")
     """Folder of the run directories."""
-    out: Path | None = None
+    out: OptionalPath = None
     """Folder of the report (None: `report` inside the folder of the runs)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Seconds between checkpoints; the results do not depend on it."""
@@ -84,9 +84,15 @@ def main(argv: list[str], console: Console) -> int:
     allow_other_kernels(options.other_kernels)
     data.search_first(options.data_dir)
     configs, left_out = chosen_runs(options)
+    jobs = plan(configs, options.runs)
+    if waiting := [job.config for job in jobs if job.state == "waiting"]:
+        from goru.lab.engines.here import check_backend, check_device
+
+        check_backend()
+        if options.engine == "local":  # the machines of a cluster have their own devices
+            check_device(waiting[0])
     for reason in left_out:
         console.print(f"skipped: {reason}", soft_wrap=True)
-    jobs = plan(configs, options.runs)
     with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
         with Display(jobs, console) as display:
             execute(

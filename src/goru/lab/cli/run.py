@@ -8,7 +8,7 @@ import functools
 import os
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from goru.lab import paper
-from goru.lab.cli.parse import allow_other_kernels, default_runs, parse
+from goru.lab.cells import CELLS, LayerConfig
+from goru.lab.cli.parse import OptionalPath, allow_other_kernels, default_runs, given, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
@@ -38,11 +39,11 @@ class Options:
     config: RunConfig
     runs: Path
     """Folder of the run directories."""
-    from_run: Path | None = None
+    from_run: OptionalPath = None
     """Continue this run, which has the same settings but fewer steps or epochs (constant learning rate)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Seconds between checkpoints; the results do not depend on it."""
-    data_dir: Path | None = None
+    data_dir: OptionalPath = None
     """Folder to search first for data sets."""
     other_kernels: bool = False
     """Continue a run that started with another backend or instruction set; environment.json says so."""
@@ -104,20 +105,21 @@ def _cost(config: RunConfig, step: int) -> str:
     steps = one.steps_of(config)
     text = f"{config.epochs} epochs" if not config.steps else f"{steps} steps"
     text += f", {step} of them done" if step and config.steps else ""
-    known = one.config(config.model) if config.model in one.models else None
-    if known is None or (config.layer, config.batch) != (known.layer, known.batch) or config.device != "cpu":
-        return f"{text}."
-    minutes = (steps - step) * one.step_seconds(config) / 60
+    minutes = (steps - step) * one.step_seconds(config) / 60 if one.is_measured(config) else 0.0
     if not minutes:
-        return f"{text}."
+        return f"{text}; the cost was not measured at these sizes."
+    many = round(minutes)
+    about = "less than a minute" if minutes < 1 else f"about {many} minute{'s' if many > 1 else ''}"
     small = "" if paper.split_variant(config.variant)[0] else "; the small version: --quick"
-    return f"{text}, about {max(1, round(minutes))} minutes on one core{small}."
+    return f"{text}, {about} on one core{small}."
 
 
 def _launch(options: Options, config: RunConfig, argv: list[str]) -> int:
-    if not 1 <= options.processes <= config.batch:
-        rows = f"{config.batch}, the rows of a batch"
-        raise UsageError(f"--processes should be between 1 and {rows}; got {options.processes}.")
+    n = options.processes
+    if n < 1:
+        raise UsageError(f"--processes should be at least 1; got {n}.")
+    if n > config.batch:
+        raise UsageError(f"--processes {n} needs at least {n} rows in a batch; --batch is {config.batch}.")
     from goru.lab.training import loop, state
     from goru.lab.training.launch import launch
 
@@ -144,7 +146,9 @@ def _train(
 def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
     """The options of a command line, and the run that they describe."""
     base, rest = base_config(argv)
-    options = parse(Options, "run EXPERIMENT", rest, Options(base, default_runs()))
+    defaults = Options(base, default_runs())
+    more = ("--quick", "--config")
+    options = parse(Options, "run EXPERIMENT", rest, defaults, shown=f"run {base.experiment}", more=more)
     config = options.config
     if (config.experiment, config.model) != (base.experiment, base.model):
         raise UsageError("give the experiment first and --model once: goru run EXPERIMENT --model MODEL ...")
@@ -154,9 +158,19 @@ def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
     for reason in data.missing([config]).values():
         raise LabError(reason)
     check_used(config, base)
-    if config.task != base.task and config.layer.memory == base.layer.memory:
-        config = paper.experiment(config.experiment).with_memory(config)
+    _check_given(config.layer, given(rest))
+    if "--memory" not in given(rest):
+        config = paper.experiment(config.experiment).following(config, base)
     return options, _named(config, base, options.runs)
+
+
+def _check_given(layer: LayerConfig, given: Collection[str]) -> None:
+    """Raise LabError for an option of the layer that has no effect, even if it has its default value."""
+    without_effect = {f.name for f in dataclasses.fields(layer)} - {"cell", "hidden_size", *CELLS[layer.cell].reads}
+    for name in sorted(without_effect):
+        option = f"--{name.replace('_', '-')}"
+        if option in given or option.replace("--", "--no-", 1) in given:
+            raise LabError(f"{option} has no effect on {layer.cell.upper()}: remove it.")
 
 
 def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:

@@ -203,6 +203,10 @@ class Experiment:
             return config
         return override(config, {"layer.memory": self.memory(config.task)})
 
+    def following(self, config: RunConfig, base: RunConfig) -> RunConfig:
+        """`config` with the `memory` for its task, if `base`, which it was made from, has that for its own."""
+        return self.with_memory(config) if self.with_memory(base) == base else config
+
     def tasks(self) -> set[type]:
         """The task classes of its variants."""
         return {type(self.base.task), *(type(c["task"]) for c in self.all_variants.values() if "task" in c)}
@@ -228,16 +232,18 @@ class Experiment:
         return differences(as_on(config, known), known)
 
     def name_for(self, config: RunConfig, base: RunConfig) -> str:
-        """A name for `config`, made from `base`: that of a variant, or the changes from the part that it belongs to."""
-        if not self.has(base.variant):
-            return variant_name(config, base)
-        known = self.variant_of(config)
-        if known is None and self.parts and config != base and self.variant_of(base):
+        """A name for `config`, made from `base`: that of a variant, or the changes from the part that it belongs to.
+
+        A `memory` that follows the task is no change: the same options give all models the same name.
+        """
+        known = self.variant_of(config) if self.has(base.variant) else None
+        if known is None and self.has(base.variant) and self.parts and config != base and self.variant_of(base):
             kind, _ = split_variant(base.variant)
             names = self.generated.variants if kind and self.generated else self.variants
             parts = [self.config(config.model, f"{kind}-{name}" if kind else name, config.seed) for name in names]
             base = next((part for part in parts if part.task == config.task), base)
-        return known or variant_name(config, base)
+        at_task = self.following(dataclasses.replace(base, task=config.task), base)
+        return known or variant_name(config, dataclasses.replace(base, layer=at_task.layer))
 
     def part(self, number: int) -> str:
         """The variant of a part by its number."""
@@ -270,15 +276,23 @@ class Experiment:
         first = override(self.base, dict(self.variants[self.first_variant]))
         return measured.cpu_seconds * (self.time_steps(config.task) / self.time_steps(first.task))
 
+    def is_measured(self, config: RunConfig) -> bool:
+        """Whether the measured time of a step is that of a run of these sizes; sequences may have other lengths."""
+        if config.model not in self.models or config.device != "cpu":
+            return False
+        known = self.config(config.model)
+        if _without_start(config.layer) != _without_start(known.layer) or config.batch != known.batch:
+            return False
+        if not config.steps and config.task.data_set != known.task.data_set:  # an epoch has other steps
+            return False
+        return self.time_steps is not None or config.task == known.task
+
     def _cost_alike(self, model: str) -> list[str]:
         """A model, then those of the same size that differ from it in their start alone."""
-
-        def without_start(name: str) -> LayerConfig:
-            return dataclasses.replace(self.models[name], init="published", memory=None)
-
         if model not in self.models:
             return [model]
-        return [model, *(name for name in self.models if without_start(name) == without_start(model))]
+        layer = _without_start(self.models[model])
+        return [model, *(name for name in self.models if _without_start(self.models[name]) == layer)]
 
     @property
     def steps_per_epoch(self) -> int:
@@ -297,6 +311,10 @@ class Experiment:
     def seconds(self) -> float:
         """What all models and variants take with one seed, if no run stops early."""
         return sum(self.run_seconds(self.config(model, variant)) for variant in self.variants for model in self.models)
+
+
+def _without_start(layer: LayerConfig) -> LayerConfig:
+    return dataclasses.replace(layer, init="published", memory=None)
 
 
 def split_variant(variant: str) -> tuple[str, str]:

@@ -8,6 +8,8 @@ figure, made from the record, are next to the runs.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,12 @@ class Recorded:
     kept: int
     """Finished runs of the record that were not replaced by unfinished ones."""
     problems: list[str]
+    finished: int
+    """How many full-size runs are finished; those are always written."""
+    unfinished: list[str]
+    """The unfinished full-size runs, with their states."""
+    left_out: Mapping[str, int]
+    """Runs that are not at full size: how many of each kind."""
 
 
 def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
@@ -69,7 +77,9 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
             durable.replace(readme, in_readme(readme, out).encode())
     except OSError as error:
         raise LabError(f"cannot write the record ({error.filename or out}): {error.strerror or error}.") from None
-    return Recorded(written, kept, problems)
+    unfinished = [f"{r.path.relative_to(source)} ({r.state})" for _, r in chosen if not r.finished]
+    left_out = Counter(group.kind for group in groups if group.kind for _ in group.records)
+    return Recorded(written, kept, problems, len(chosen) - len(unfinished), unfinished, left_out)
 
 
 def _since(record: Record) -> manifest.Since:
