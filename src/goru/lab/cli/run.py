@@ -8,7 +8,7 @@ import functools
 import os
 import shlex
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from goru.lab import paper
-from goru.lab.cells import CELLS, LayerConfig
 from goru.lab.cli.parse import OptionalPath, allow_other_kernels, default_runs, given, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
@@ -157,20 +156,10 @@ def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
     data.search_first(options.data_dir)
     for reason in data.missing([config]).values():
         raise LabError(reason)
-    check_used(config, base)
-    _check_given(config.layer, given(rest))
+    check_used(config, base, given(rest))
     if "--memory" not in given(rest):
         config = paper.experiment(config.experiment).following(config, base)
     return options, _named(config, base, options.runs)
-
-
-def _check_given(layer: LayerConfig, given: Collection[str]) -> None:
-    """Raise LabError for an option of the layer that has no effect, even if it has its default value."""
-    without_effect = {f.name for f in dataclasses.fields(layer)} - {"cell", "hidden_size", *CELLS[layer.cell].reads}
-    for name in sorted(without_effect):
-        option = f"--{name.replace('_', '-')}"
-        if option in given or option.replace("--", "--no-", 1) in given:
-            raise LabError(f"{option} has no effect on {layer.cell.upper()}: remove it.")
 
 
 def _named(config: RunConfig, base: RunConfig, runs: Path) -> RunConfig:

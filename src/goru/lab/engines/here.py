@@ -20,7 +20,7 @@ def check_backend() -> None:
 
 def check_device(config: RunConfig) -> None:
     """Raise LabError if this machine lacks the device of a run, or if the backend of GORU_BACKEND cannot use it."""
-    device = state._device(config)
+    device = state.device_of(config)
     backend, source = preference()
     obstacle = BACKENDS[backend].obstacle(device, torch.float32) if backend in BACKENDS else None
     if obstacle is not None:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -226,10 +227,14 @@ _OF_GENERATED_DATA = ("questions", "graphs", "characters", "utterances")
 """Sizes of generated data."""
 
 
-def check_used(config: RunConfig, base: RunConfig) -> None:
-    """Raise LabError for a field of `config` that differs from `base` and has no effect."""
+def check_used(config: RunConfig, base: RunConfig, given: Collection[str] = ()) -> None:
+    """Raise LabError for a field of `config` that has no effect but differs from `base`, or whose option was given."""
     before, after = flat(base), flat(config)
     changed = {path for path, value in after.items() if value != before.get(path)}
+    for path in after:
+        option = _option(path.rpartition(".")[2])
+        if option in given or option.replace("--", "--no-", 1) in given:
+            changed.add(path)
     name, cell = config.layer.cell.upper(), CELLS[config.layer.cell]
     for field_ in dataclasses.fields(LayerConfig):
         if f"layer.{field_.name}" in changed and field_.name not in ("cell", "hidden_size", *cell.reads):

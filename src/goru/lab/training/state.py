@@ -33,7 +33,7 @@ class Training:
             raise LabError("--patience has no effect without a validation set: remove it.")
         if config.stop_below and "test" not in self.problem.tracked:
             raise LabError("--stop-below has no effect if the test set is not scored during training: remove it.")
-        device = _device(config)
+        device = device_of(config)
         try:
             self.network = self.problem.network(lambda size: make_layer(config.layer, size)).to(device)
             self.optimizer = make_optimizer(config.optimizer, self.network)
@@ -180,7 +180,7 @@ def planned_steps(config: RunConfig, problem: Problem) -> tuple[int, int]:
     return last_step, eval_every
 
 
-def _device(config: RunConfig) -> torch.device:
+def device_of(config: RunConfig) -> torch.device:
     try:
         device = torch.device(config.device)
         if device.type == "meta":
