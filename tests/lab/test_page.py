@@ -359,10 +359,10 @@ def test_pictures_follow_light_and_dark(browser: Browser, record_address: str) -
         """The browser changes a picture a little later (and the page's policy forbids to wait for it in the page)."""
         same = "all => all.map(one => one.querySelector('img').currentSrc === one.querySelector('source').srcset)"
         for _ in range(100):
-            if (found := pictures.evaluate_all(same)) == [wanted] * 3:
-                return
+            if pictures.evaluate_all(same) == [wanted] * 3:
+                break
             page.wait_for_timeout(50)
-        raise AssertionError(found)
+        assert pictures.evaluate_all(same) == [wanted] * 3
 
     expect_dark(False)
     page.emulate_media(color_scheme="dark")

@@ -793,6 +793,11 @@ def test_settings_of_ones_own_are_named_in_words(tmp_path: Path) -> None:
             "Copying memory task, T = 200, 10 symbols (40 iterations, placement random)",
         ),
     }
+    assert section.learned[1] == (
+        "Copying memory task, T = 10, 10 symbols (1,200 iterations, batch 8): "
+        "GRU does not solve it: it ends at 50% of the baseline."
+    )
+    assert overview.runs_done([variant.group for variant in section.variants]) == "3 runs."
     for variant in section.variants:  # the name of the folder
         assert ("variant", variant.group.variant, True) in variant.settings
 

@@ -52,6 +52,9 @@ def who_solves(group: Group) -> str:
     if len(rest) > _NAMED:
         ends.append(f"{len(rest) - _NAMED} more at up to {percent(max(rest.values()))}")
     ended = f"{joined(ends)} of the baseline" if ends else ""
+    if not solved and len(shares) == 1:
+        ((name, share),) = shares.items()
+        return f"{title(name)} does not solve it: it ends at {percent(share)} of the baseline."
     if not solved:
         return f"no model solves it: they end with {ended}."
     return f"solved by {joined(solved)}" + (f"; not by {ended}." if ended else ".")

@@ -125,9 +125,10 @@ def number(group: Group, model: str) -> str:
 
 
 def runs_done(groups: Sequence[Group]) -> str:
-    """How many runs there are, how many of them are not finished, and how many planned ones are missing."""
+    """How many runs there are, how many of them are not finished, and, of a reproduction, how many are missing."""
     records = [record for group in groups for record in group.records]
-    unfinished, missing = sum(not record.finished for record in records), costs.missing(groups)
+    unfinished = sum(not record.finished for record in records)
+    missing = 0 if all(group.kind for group in groups) else costs.missing(groups)
     rest = f", {unfinished} of them not finished" if unfinished else ""
     absent = f"; {missing} of the planned ones {'is' if missing == 1 else 'are'} missing" if missing else ""
     return f"{len(records)} run{'s' * (len(records) != 1)}{rest}{absent}."

@@ -219,8 +219,13 @@ class Section:
     def learned(self) -> list[str]:
         """One sentence per group that judges no claim on what it learned."""
         groups = [variant.group for variant in self.variants if variant.group.kind]
-        found = [(group.suffix, self.experiment.found(group)) for group in groups]
-        return [f"{self.experiment.title}{suffix}: {sentence}" for suffix, sentence in found if sentence]
+        title = self.experiment.title
+        found = [(group, self.experiment.found(group)) for group in groups]
+        return [
+            f"{group.title if group.kind == 'own' else f'{title}{group.suffix}'}: {phrase}"
+            for group, phrase in found
+            if phrase
+        ]
 
     @property
     def next_command(self) -> str:
