@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from goru.lab import paper
 from goru.lab.errors import LabError
@@ -92,12 +93,25 @@ def test_iterations_to_solve_against_length(tmp_path: Path) -> None:
     table = columns.results(group)
     rows = {row[0]: dict(zip(table.headings, row, strict=True)) for row in table.texts}
     assert rows["GORU, memory T"]["T = 50"] == "150"
-    assert rows["GORU, memory T"]["T = 1000"] == "no (30%)"
+    assert rows["GORU, memory T"]["T = 1,000"] == "no (30%)"
     assert rows["GORU, memory T"]["T = 100"] == ""
     assert rows["GRU"]["T = 50"] == "not yet"
     (section,) = sections.make([group], [])
     (drawn,) = section.variants[0].own_figures
     assert len(drawn.png) > 5000
+    assert drawn.dark is not None
+    assert drawn.dark.svg != drawn.svg
+    assert drawn.caption == ""  # one length is no comparison
+    write_run(tmp_path, "lengths", "goru-memory", [2.0, 0.5, 0.4, 0.05], variant="T100")
+    (group,), _ = load(tmp_path)
+    assert lengths.growth(group) == (
+        "GORU, memory T: 150 iterations at T = 50, 300 at T = 100; 2 times the silence takes 2.0 times the iterations."
+    )
+    canvas = Figure()
+    lengths.draw(canvas, group)
+    (axes,) = canvas.axes
+    assert [text.get_text() for text in axes.texts] == ["✕ not solved within 3,000"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["300", "500", "1,000", "3,000"]
     assert lengths.EXPERIMENT.config("gru-chrono", "T2000").layer.memory == 2000
 
 
@@ -119,6 +133,21 @@ def test_the_score_of_a_start(tmp_path: Path) -> None:
     assert rows["GORU"][4].tone == ""
     assert rows["open"][4].text == ""
     assert len(figures.own(group, starts.EXPERIMENT.drawings[0]).png) > 5000
+    assert starts.separates(group) == (
+        "The lowest score is on top. The starts differ most on copying: from at most 1 to 90 % of the baseline."
+    )
+
+
+def test_the_start_that_is_found_is_told_in_both_meshes(tmp_path: Path) -> None:
+    finals = {"goru": 0.9, "open": 0.5, "quarters": 0.3, "quarters-tunable": 0.2}
+    for name, final in finals.items():
+        for task in starts.TASKS:
+            write_run(tmp_path, "starts", name, [2.0, final], variant=task)
+    (group,), _ = load(tmp_path)
+    assert starts.lowest_score(group) == (
+        "of the 2 starts in the FFT mesh, quarters has the lowest score, 30.0 (20.0 in the tunable mesh); "
+        "GORU as published has 90.0."
+    )
 
 
 def test_a_study_has_tasks_of_several_kinds() -> None:

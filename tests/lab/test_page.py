@@ -198,7 +198,7 @@ def test_zoom(page: Page) -> None:
 
 def test_axes(page: Page) -> None:
     parenthesis, copying = figure(page, "parenthesis-paper"), figure(page, "copying-paper")
-    assert copying.locator(".choice").all_inner_texts() == ["x:\nsteps\nminutes", "y:\nlinear\nlog"]
+    assert copying.locator(".choice").all_inner_texts() == ["x:\niterations\nminutes", "y:\nlinear\nlog"]
     expect(parenthesis.get_by_role("button", name="log")).to_have_attribute("aria-pressed", "true")
     expect(copying.get_by_role("button", name="log")).to_have_attribute("aria-pressed", "false")
     expect(copying.get_by_role("button", name="linear")).to_have_attribute("aria-pressed", "true")
@@ -344,6 +344,64 @@ def test_the_first_screen_and_the_length_of_the_page(browser: Browser, record_ad
         assert box["y"] + box["height"] <= 900, first
     assert "`" not in page.locator("main").inner_text()
     assert not re.search(r"\b0\.0000\b", page.locator("main").inner_text())
+    page.close()
+
+
+def test_pictures_follow_light_and_dark(browser: Browser, record_address: str) -> None:
+    """As the system wants it, and as the button says; the background is that of the page."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
+    page.goto(record_address)
+    pictures = page.locator("figure picture")
+    assert pictures.count() == 3  # lengths, starts, the spectrum
+    unfold(page)
+
+    def expect_dark(wanted: bool) -> None:
+        """The browser changes a picture a little later (and the page's policy forbids to wait for it in the page)."""
+        same = "all => all.map(one => one.querySelector('img').currentSrc === one.querySelector('source').srcset)"
+        for _ in range(100):
+            if pictures.evaluate_all(same) == [wanted] * 3:
+                break
+            page.wait_for_timeout(50)
+        assert pictures.evaluate_all(same) == [wanted] * 3
+
+    expect_dark(False)
+    page.emulate_media(color_scheme="dark")
+    expect_dark(True)
+    page.get_by_role("button", name="Change to light colors").click()
+    expect_dark(False)
+    page.get_by_role("button", name="Change to dark colors").click()
+    expect_dark(True)
+    assert pictures.locator("img").first.evaluate("image => getComputedStyle(image).backgroundColor") == (
+        "rgba(0, 0, 0, 0)"
+    )
+    page.close()
+
+
+def test_rows_of_a_narrow_table_are_blocks_of_two_columns(browser: Browser, record_address: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(record_address)
+    for table in ("#table-ranks", "#table-copying-paper-brief"):
+        row = page.locator(f"{table} tbody tr").first
+        name, (first, second, third) = row.locator("th"), (row.locator("td").nth(k) for k in range(3))
+        head, one, two, three, whole = (each.bounding_box() for each in (name, first, second, third, row))
+        assert head
+        assert one
+        assert two
+        assert three
+        assert whole
+        assert head["width"] == pytest.approx(whole["width"])  # the name spans both columns
+        assert one["y"] == two["y"] >= head["y"] + head["height"]
+        assert one["width"] == two["width"] == three["width"]
+        assert (three["x"], three["y"] > one["y"]) == (one["x"], True)
+    page.close()
+
+
+def test_what_is_said_is_aligned(browser: Browser, record_address: str) -> None:
+    """The words of the runs and of the paper begin at one line, also where they go on."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(record_address)
+    lines = "all => all.flatMap(one => [...one.lastElementChild.getClientRects()].map(box => Math.round(box.left)))"
+    assert len(set(page.locator(".said").evaluate_all(lines))) == 1
     page.close()
 
 

@@ -22,6 +22,7 @@ from goru.lab.paper.columns import Cell
 from goru.lab.paper.outcomes import spread
 from goru.lab.report import claims, costs, curves, overview, page, record, sections
 from goru.lab.report.reading import load
+from goru.lab.training.config import override, variant_name
 
 EURNNS = ("eurnn-real", "eurnn-complex")
 
@@ -263,7 +264,7 @@ def test_claims_are_not_judged_on_the_small_version(tmp_path: Path) -> None:
     written = report.write(tmp_path, tmp_path / "report")
     (sentence,) = written.learned
     assert sentence == (
-        "Copying memory task (quick): Solved by GORU after 200 iterations; not by GRU at 99% and LSTM at 99% "
+        "Copying memory task (quick): solved by GORU after 200 iterations; not by GRU at 99% and LSTM at 99% "
         "of the baseline."
     )
     text = written.page.read_text()
@@ -331,7 +332,7 @@ def test_solved_at_is_of_runs_that_stayed_so(tmp_path: Path) -> None:
     write_run(tmp_path, "copying", "gru", [2.0, 0.05, 1.0])
     (group,), _ = load(tmp_path)
     table = columns.results(group)
-    column = table.headings.index("solved at step")
+    column = table.headings.index("solved at iteration")
     assert {row[0]: row[column] for row in table.texts} == {"GORU": "150 ± 71", "GRU": "never"}
 
 
@@ -371,7 +372,7 @@ def test_tables(written: Path) -> None:
         table = {row["model"]: row for row in csv.DictReader(file)}
     assert table["GORU"]["test loss"] == "0.0500 ± 0"
     assert table["GORU"]["of baseline"] == "5.0%"
-    assert table["GORU"]["solved at step"] == "200 ± 0"
+    assert table["GORU"]["solved at iteration"] == "200 ± 0"
     assert table["GORU"]["seeds"] == "2"
     assert table["EURNN (complex)"]["units"] == "512"
     text = (written / "report.md").read_text()
@@ -505,8 +506,10 @@ def test_one_seed_has_no_spread_and_says_so(tmp_path: Path) -> None:
     for seed in (0, 1):
         for model in ("goru", "gru", "lstm", *EURNNS):
             write_run(tmp_path, "parenthesis", model, SOLVED if model == "goru" else HALFWAY, seed=seed)
-        said = verdict(tmp_path, "C5").statements[1].text.endswith("(one seed: there is none)")
-        assert said == (seed == 0)
+        statement = verdict(tmp_path, "C5").statements[1]
+        assert statement.holds
+        one = "by any margin (one seed, so no spread to compare with)"
+        assert statement.text == ("by more than the spread over the seeds" if seed else one)
 
 
 def test_only_seeds_with_gates_are_counted(tmp_path: Path) -> None:
@@ -639,13 +642,19 @@ def test_findings_name_the_claims_that_fare_better_with_another_start():
     def verdict(status: str, variant: str = "paper", stand_in: str = "") -> claims.Verdict:
         return claims.Verdict(claim, copying, variant, status, stand_in=stand_in)
 
-    def starts(main: str, *others: claims.Verdict) -> list[str]:
-        return overview.other_starts([claims.Judged(claim, verdict(main), list(others))])
+    def starts(main: str, *others: claims.Verdict) -> str:
+        return overview.plain(overview.other_starts([claims.Judged(claim, verdict(main), list(others))]))
 
+    text = claim.text.removesuffix(".")
     partly = verdict(claims.PARTLY, stand_in="goru-memory")
-    assert starts(claims.NOT_REPRODUCED, partly) == [f"With GORU, memory T: {claim.name} in part."]
+    assert starts(claims.NOT_REPRODUCED, partly) == " With GORU, memory T, one holds in part (C1)."
     whole = verdict(claims.REPRODUCED, stand_in="goru-memory")
-    assert starts(claims.PARTLY, whole) == [f"With GORU, memory T: {claim.name} too."]
+    assert starts(claims.PARTLY, whole) == f" With GORU, memory T, one more holds (C1: {text})."
+    june = verdict(claims.PARTLY, stand_in="goru-june2017")
+    assert starts(claims.NOT_REPRODUCED, june, whole) == f" With GORU, memory T, one more holds (C1: {text})."
+    assert starts(claims.NOT_REPRODUCED, june, partly) == (  # equal: neither stands for the other
+        " With GORU (June 2017 start), one holds in part (C1). With GORU, memory T, one holds in part (C1)."
+    )
     for main, other in (
         (claims.REPRODUCED, partly),  # worse
         (claims.PARTLY, partly),  # the same
@@ -653,7 +662,169 @@ def test_findings_name_the_claims_that_fare_better_with_another_start():
         (claims.NOT_REPRODUCED, verdict(claims.REPRODUCED, "lr0.001", "goru-memory")),  # another setting
         (claims.NOT_REPRODUCED, verdict(claims.REPRODUCED, "lr0.001")),
     ):
-        assert starts(main, other) == []
+        assert starts(main, other) == ""
+
+
+def test_the_first_finding_counts_the_claims_and_leads_to_them() -> None:
+    def judged(experiment: str, statuses: dict[str, str], **other: str) -> list[claims.Verdict]:
+        one = paper.experiment(experiment)
+        found = [claims.Verdict(claim, one, "paper", statuses[claim.name]) for claim in one.claims]
+        more = [claims.Verdict(v.claim, one, "paper", other[v.claim.name], stand_in="goru-memory") for v in found[:1]]
+        return [*found[:1], *more, *found[1:]]
+
+    verdicts = [
+        *judged("copying", {"C1": claims.NOT_REPRODUCED, "C2": claims.REPRODUCED}, C1=claims.PARTLY),
+        *judged("denoise", {"C3": claims.NOT_REPRODUCED, "C4": claims.REPRODUCED}, C3=claims.OPEN),
+        *judged("parenthesis", {"C5": claims.NOT_REPRODUCED, "C6": claims.OPEN}, C5=claims.REPRODUCED),
+    ]
+    (sentence,) = overview.findings([], verdicts)
+    assert overview.plain(sentence) == (
+        "2 of the paper's 6 claims hold in our runs, 3 do not and 1 is not yet decided. With GORU, memory T, "
+        "one more holds (C5: GORU is best on parenthesis in speed and final loss) and one in part (C1)."
+    )
+    links = [part for part in sentence if isinstance(part, overview.Link)]
+    assert [link.anchor for link in links] == ["C5-parenthesis-paper-goru-memory", "C1-copying-paper-goru-memory"]
+    assert '(<a href="#C5-parenthesis-paper-goru-memory">C5</a>: GORU is best' in page._linked(sentence)
+    assert page._linked(("<b>", overview.Link("<i>", '"'))) == '&lt;b&gt;<a href="#&#34;">&lt;i&gt;</a>'
+
+
+def test_numbers_that_round_to_the_same_share_a_place(tmp_path: Path) -> None:
+    for model, loss in {"goru": 0.00001, "gru": 0.0004, "lstm": 0.5}.items():
+        write_run(tmp_path, "copying", model, [2.0, loss])
+    (group,), _ = load(tmp_path)
+    found = overview.ranking([group])
+    assert found is not None
+    cells = {model.name: found.cell(group, model) for model in found.models}
+    assert (cells["goru"], cells["gru"]) == (Cell("<0.1", "place1"), Cell("<0.1", "place1"))
+    assert cells["lstm"] == Cell("50.0", "place3")
+    assert [model.name for model in found.first(group)] == ["goru", "gru"]
+
+
+def test_the_table_over_all_experiments_says_what_its_signs_mean(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru", SOLVED)
+    assert _ranking(tmp_path).note == "each number is from one seed"
+    write_run(tmp_path, "denoise", "gru", SOLVED, finished=False)
+    write_run(tmp_path, "denoise", "goru", SOLVED)
+    assert _ranking(tmp_path).note == "each number is from one seed; … marks an unfinished run; empty: not run"
+
+
+def _ranking(folder: Path) -> overview.Ranking:
+    found = overview.ranking(load(folder)[0])
+    assert found is not None
+    return found
+
+
+def test_runs_are_counted_as_in_the_table_of_costs(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru", SOLVED)
+    write_run(tmp_path, "copying", "gru", STUCK, finished=False)
+    write_run(tmp_path, "copying", "goru", SOLVED, seed=1)
+    groups, _ = load(tmp_path)
+    missing = len(paper.grid()) - 2
+    said = overview.runs_done(groups)
+    assert said == f"3 runs, 1 of them not finished; {missing} of the planned ones are missing."
+    cost = costs.table(groups)
+    assert cost is not None
+    assert cost.texts[-1][1] == f"2 of {3 + missing}"
+    assert said in report.write(tmp_path, tmp_path / "out").page.read_text()
+
+
+def test_notes_explain_only_what_is_shown(tmp_path: Path) -> None:
+    write_run(tmp_path, "lengths", "gru", [2.0, 0.05], variant="T50")
+    write_run(tmp_path, "copying", "gru", STUCK)
+    write_run(tmp_path, "copying", "gru", STUCK, variant="quick")
+    full, quick, lengths = (columns.results(group) for group in load(tmp_path)[0])
+    assert lengths.note == ""
+    assert "Sizes: " in full.note
+    assert "ms/iteration" in full.headings
+    assert "Older runs of GRU and LSTM used torch's layers" in full.note
+    assert full.note.count("wall-clock") == 1
+    assert "ms/iteration" not in quick.headings
+    assert "ms/iteration" not in quick.note
+
+
+def test_models_without_runs_are_listed_below_all_columns(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "copying", "gru", STUCK)
+    html = report.write(tmp_path / "runs", tmp_path / "out").page.read_text()
+    listed = html.index("Not run: GORU;")
+    assert html.rindex("<summary>", 0, listed) == html.rindex("<summary>All columns</summary>", 0, listed)
+    assert 'class="gaps"' not in html
+
+
+def test_settings_without_effect_are_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "gru", STUCK)
+    write_run(tmp_path, "lengths", "gru", STUCK, variant="T50")
+    write_run(tmp_path, "speech", "gru", STUCK)
+    write_run(tmp_path, "speech", "gru", STUCK, variant="quick")
+    shown = [{path: changed for path, _, changed in sections.Variant(one).settings} for one in load(tmp_path)[0]]
+    copying, speech, quick, lengths = shown
+    assert {"steps", "eval_every", "optimizer.decay"} <= copying.keys()
+    assert not {"epochs", "patience", "stop_below", "variant"} & copying.keys()
+    assert "stop_below" in lengths
+    assert {"epochs", "patience"} <= speech.keys()
+    assert not {"steps", "eval_every", "optimizer.decay"} & speech.keys()  # it has another rule
+    assert quick["patience"]  # 0, where the paper's setting has another
+
+
+def own_run(folder: Path, variant: str, changes: dict[str, Any], curve: list[float]) -> None:
+    """A run of GRU on copying with settings of its own."""
+    config = override(paper.experiment("copying").config("gru"), changes)
+    directory = write_run(folder, "copying", "gru", curve)
+    config = override(config, {"variant": variant or variant_name(config, paper.experiment("copying").config("gru"))})
+    config.directory(folder).parent.mkdir(parents=True)
+    directory.rename(config.directory(folder))
+    (config.directory(folder) / "config.json").write_text(config.to_json())
+
+
+def test_settings_of_ones_own_are_named_in_words(tmp_path: Path) -> None:
+    changes = {"steps": 1200, "batch": 8, "eval_every": 20, "task.delay": 10, "task.test_size": 64}
+    own_run(tmp_path, "", changes, HALFWAY)
+    own_run(tmp_path, "", {"task.placement": "random", "steps": 40}, HALFWAY)
+    own_run(tmp_path, "mine", {"steps": 50}, HALFWAY)
+    (section,) = sections.make(load(tmp_path)[0], [])
+    titles = {variant.group.variant: (variant.title, variant.group.title) for variant in section.variants}
+    assert titles == {
+        "mine": ("mine", "Copying memory task, T = 200, 10 symbols (mine)"),
+        "steps1200+batch8+eval-every20+delay10+test-size64": (
+            "T = 10, 10 symbols, 1,200 iterations, batch 8",
+            "Copying memory task, T = 10, 10 symbols (1,200 iterations, batch 8)",
+        ),
+        "steps40+random-placement": (
+            "T = 200, 10 symbols, 40 iterations, placement random",
+            "Copying memory task, T = 200, 10 symbols (40 iterations, placement random)",
+        ),
+    }
+    assert section.learned[1] == (
+        "Copying memory task, T = 10, 10 symbols (1,200 iterations, batch 8): "
+        "GRU does not solve it: it ends at 50% of the baseline."
+    )
+    assert overview.runs_done([variant.group for variant in section.variants]) == "3 runs."
+    for variant in section.variants:  # the name of the folder
+        assert ("variant", variant.group.variant, True) in variant.settings
+
+
+def test_curves_that_learned_nothing_are_drawn_whole(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "copying", "gru", [2.4, 2.2, 1.9])
+    (group,), _ = load(tmp_path / "a")
+    low, high = curves.limits(group, curves.series(group))
+    assert low <= 1.0 < 2.4 < high
+    assert "Off the scale" not in curves.reading(group)
+    write_run(tmp_path / "b", "copying", "gru", [2.4, 1.2, 0.9])
+    (group,), _ = load(tmp_path / "b")
+    assert curves.limits(group, curves.series(group))[1] < 2.4
+    assert curves.reading(group) == "Off the scale: losses up to 2.4."
+
+
+def test_captions_say_what_to_see(tmp_path: Path) -> None:
+    for model, curve in {"goru": SOLVED, "gru": STUCK, "lstm": [2.0, 1.0, math.nan]}.items():
+        gates = gate_figure(0.9, 0.2) if model == "goru" else gate_figure(0.5, 0.45)
+        write_run(tmp_path, "parenthesis", model, curve, figure=gates)
+    (group,), _ = load(tmp_path)
+    assert curves.caption(group) == "Lowest at the end: GORU; highest: LSTM."
+    assert curves.gates_caption(group) == (
+        "Largest difference between noise and brackets: GORU (90% and 20%); smallest: LSTM (50% and 45%)."
+    )
+    (only,), _ = load(write_run(tmp_path / "one", "copying", "goru", SOLVED).parents[3])
+    assert curves.caption(only) == ""
 
 
 def test_columns_of_words_are_aligned_to_the_left(tmp_path: Path) -> None:
@@ -664,3 +835,4 @@ def test_columns_of_words_are_aligned_to_the_left(tmp_path: Path) -> None:
     html = page.render([section], [], None, [], [])
     assert '<th scope="col" class="words">the paper</th><th scope="col" class="words">ours</th>' in html
     assert '<th scope="col">of baseline</th>' in html
+    assert '<th scope="col">solved at iteration</th>' in html  # a number, even if no model has one

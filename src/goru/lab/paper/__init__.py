@@ -1,6 +1,6 @@
 """The paper's experiments, one file each: settings, models, the paper's numbers, claims and their rules.
 
-Jing, Gulcehre, Peurifoy, Shen, Tegmark, Soljacic, Bengio:
+Jing, Gulcehre, Peurifoy, Shen, Tegmark, Soljačić, Bengio:
 Gated Orthogonal Recurrent Units: On Learning to Forget.
 """
 
@@ -40,8 +40,8 @@ SHARED_DECISIONS = (
     "RMSProp follows TensorFlow's rule: the mean square starts at one, epsilon 1e-10 is inside the root, "
     "no momentum, no gradient clipping.",
     "The paper does not say which EURNN it ran: we run a real and a complex one, tunable mesh with capacity 2.",
-    "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices, biases 0, "
-    "gates of the GRU and the forget gate of the LSTM 1.",
+    "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices; biases are 0, except 1 for the "
+    "GRU's gates and the LSTM's forget gate.",
     "Where symbols are tagged step by step (all but babi, penn_treebank and speech), the head starts uniform "
     "in +-sqrt(6 / (symbols in + outputs)), bias 0.01; elsewhere Glorot-uniform, bias 0.",
     "goru-june2017 is GORU as first published: modReLU's bias starts at 2, tunable mesh with capacity 2.",

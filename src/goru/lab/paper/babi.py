@@ -85,9 +85,18 @@ def paper_mean(column: str, tasks: list[int]) -> float:
     return sum(PAPER[task - 1][place] for task in tasks) / len(tasks)
 
 
+def _in_the_paper() -> str:
+    """The means of the paper's columns, and what it prints instead."""
+    tasks = list(range(1, len(TASK_TITLES) + 1))
+    means = {name: f"{paper_mean(name, tasks):.1f}" for name in PAPER_COLUMNS if name != "baseline"}
+    others = [f"{PAPER_MEANS[name]} for {name}" for name in means if means[name] != f"{PAPER_MEANS[name]:.1f}"]
+    listed = ", ".join(f"{name} {mean}" for name, mean in means.items())
+    return f"the paper's columns average {listed}; it prints {' and '.join(others)}"
+
+
 def goru_is_best(f: Facts) -> list[Statement]:
     means = {m: f.whole(m, "test_accuracy") for m in ("goru", *RIVALS)}
-    evidence = f.listed(means.__getitem__, *means)
+    evidence = f"{f.listed(means.__getitem__, *means)}; {_in_the_paper()}"
     return best("highest mean over the tasks", means["goru"], [means[m] for m in RIVALS], evidence, higher=True)
 
 
@@ -197,9 +206,7 @@ EXPERIMENT = Experiment(
         shown_in="Table 2",
         says="Mean accuracy: GORU 60.4, GRU 58.2 (its column averages 60.2), LSTM 56.0, EURNN 52.9.",
     ),
-    claims=(
-        Claim("C8", "GORU has the best mean over the 20 bAbI tasks (against the recomputed means).", goru_is_best),
-    ),
+    claims=(Claim("C8", "GORU has the best mean over the 20 bAbI tasks.", goru_is_best),),
     matched=MATCHED_UNITS,
     decisions=(
         "The `en` files with 1000 training questions per task; the last 100 are for validation, fewer where that would "

@@ -39,8 +39,10 @@ class Table:
     """The columns to show if not all fit; empty: all of them."""
     note: str = ""
     """How to read it."""
-    words: bool = False
-    """Whether its cells are left-aligned words, not numbers."""
+    words: tuple[str, ...] = ()
+    """The columns of words, aligned to the left; the others are numbers."""
+    short_title: str = ""
+    """Its title beside a figure that says the rest; empty: the title."""
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
@@ -70,16 +72,22 @@ class Column:
     """The groups whose table has it."""
     brief: bool = False
     """Whether to show it if not all columns fit: in a terminal, and on the page until the reader asks for all."""
-    note: str = ""
-    """How to read it, shown below the table."""
+    note: str | Callable[[Group], str] = ""
+    """How to read it, shown below a table that has it."""
+    words: bool = False
+    """Whether its cells are words, aligned to the left."""
+
+    def note_on(self, group: Group) -> str:
+        return self.note if isinstance(self.note, str) else self.note(group)
 
 
 References = Mapping[str, Mapping[str, str]]
 """Rows for reference levels that need no learning: by name, then by column."""
 
-_CLOCK = (
-    "Iterations/s and time are wall-clock, including evaluations, on a shared machine; "
-    "ms/step is processor time, measured separately with goru bench."
+_CLOCK = "Iterations/s and time are wall-clock, including evaluations, on a shared machine."
+_BENCH = (
+    "ms/iteration is processor time, measured separately with goru bench on the layers as they are now. Older runs of "
+    "GRU and LSTM used torch's layers, which are slower, so their iterations/s are lower than ms/iteration suggests."
 )
 
 
@@ -91,12 +99,14 @@ def results(group: Group) -> Table:
     if any(record.about for record in group.records):
         levels = one.references(group)
         rows += [row(name, *(cells.get(c.heading, "") for c in columns)) for name, cells in levels.items()]
+    short = "Final results"
     if group.data_title:
         heading = f"{one.title}: {group.data_title}{group.suffix}"
+        short += f": {group.data_title}" if one.parts else ""  # elsewhere the figure names the data
     elif one.parts and not one.curves:  # different tasks, without a common size and baseline
         heading = f"{one.title}{group.suffix}"
     else:
-        heading = f"{group.title}; baseline {group.baseline:.4g}"
+        heading, short = (f"{title}; baseline {group.baseline:.4g}" for title in (group.title, short))
     return Table(
         group.name,
         heading,
@@ -104,7 +114,9 @@ def results(group: Group) -> Table:
         ("model", *(column.heading for column in columns)),
         tuple(rows),
         ("model", *(column.heading for column in columns if column.brief)),
-        " ".join(part for part in (*(column.note for column in columns), one.matched, _CLOCK) if part),
+        " ".join(dict.fromkeys(note for column in columns if (note := column.note_on(group)))),
+        tuple(column.heading for column in columns if column.words),
+        short,
     )
 
 
@@ -157,8 +169,8 @@ def progress(records: Iterable[Record]) -> str:
     records = list(records)
     finished = sorted({record.step for record in records if record.finished})
     if finished:
-        return f"{finished[0]}" if len(finished) == 1 else f"{finished[0]} to {finished[-1]}"
-    return "; ".join(f"{record.step} of {record.last_step}, {record.state}" for record in records)
+        return f"{finished[0]:,}" if len(finished) == 1 else f"{finished[0]:,} to {finished[-1]:,}"
+    return "; ".join(f"{record.step:,} of {record.last_step:,}, {record.state}" for record in records)
 
 
 def count(records: Sequence[Record]) -> str:
@@ -191,10 +203,14 @@ def _from_results(name: str) -> Callable[[Group, str], str]:
     return cell
 
 
-_STEP_TIME = Column("ms/step", _step_time)
-_TIME = Column("time", lambda group, name: duration(sum(record.seconds for record in group.runs(name))))
+_STEP_TIME = Column("ms/iteration", _step_time, full_size, note=_BENCH)
+_TIME = Column("time", lambda group, name: duration(sum(record.seconds for record in group.runs(name))), note=_CLOCK)
 _SIZES = (
-    Column("units", lambda group, name: str(group.runs(name)[0].config.layer.hidden_size)),
+    Column(
+        "units",
+        lambda group, name: f"{group.runs(name)[0].config.layer.hidden_size:,}",
+        note=lambda group: group.experiment.matched,
+    ),
     Column("parameters", _from_results("parameters")),
     Column("hidden to hidden", _from_results("hidden_to_hidden_parameters")),
 )
@@ -220,14 +236,14 @@ def _steps(group: Group, name: str) -> str:
 
 def _best_step(group: Group, name: str) -> str:
     steps = [record.result.get("best_step", record.step) for record in group.runs(name) if record.result]
-    return f"{fmean(steps):.0f}" if steps else ""
+    return f"{fmean(steps):,.0f}" if steps else ""
 
 
 RUN_COLUMNS = (
     Column("runs", _runs),
-    Column("steps", _steps),
-    Column("best step", _best_step),
-    Column("iterations/s", lambda group, name: _rate(group.runs(name))),
+    Column("iterations", _steps),
+    Column("best iteration", _best_step, note="Best iteration: the one that was tested, by its validation loss."),
+    Column("iterations/s", lambda group, name: _rate(group.runs(name)), note=_CLOCK),
     _TIME,
     _STEP_TIME,
     *_SIZES,
@@ -262,13 +278,13 @@ def _has(name: str) -> Callable[[Group], bool]:
 
 
 def _solved_at(group: Group, name: str) -> str:
-    """The step at which runs solved the task, if they still did at their end."""
+    """The iteration at which runs solved the task, if they still did at their end."""
     records, below = group.shown(name), SOLVED * group.baseline
     ends = [(record.score("test_loss"), record.first_step_below(below)) for record in records]
     reached = [float(step) for loss, step in ends if loss is not None and loss < below and step is not None]
     if len(reached) == len(records):
         found = spread(reached)
-        return f"{round(found.mean)}" + (f" ± {round(found.deviation)}" if found.count > 1 else "")
+        return f"{round(found.mean):,}" + (f" ± {round(found.deviation):,}" if found.count > 1 else "")
     if reached:
         return f"{len(reached)} of {len(records)} seeds"
     return "never" if all(record.finished for record in records) else "not yet"
@@ -304,7 +320,10 @@ def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column,
         found = level(name)
         return _agrees(group, name, found) if found else ""
 
-    beside = [Column("the paper", said, full_size, brief=True), Column("ours", agrees, full_size, brief=True)]
+    beside = [
+        Column("the paper", said, full_size, brief=True, words=True),
+        Column("ours", agrees, full_size, brief=True, words=True),
+    ]
     return (
         Column("test loss", _loss),
         Column("of baseline", _share, brief=True),
@@ -312,14 +331,14 @@ def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column,
         Column("accuracy", _percent("test_accuracy"), _has("test_accuracy"), brief=True),
         Column("whole sequences", _percent("test_sequence_accuracy"), _has("test_sequence_accuracy")),
         Column(
-            "solved at step",
+            "solved at iteration",
             _solved_at,
             brief=True,
             note=f"Solved: below {SOLVED:.0%} of the baseline; at the baseline: above {AT_BASELINE:.0%} of it.",
         ),
         Column("seeds", lambda group, name: count(group.runs(name))),
-        Column("steps", lambda group, name: progress(group.shown(name))),
-        Column("iterations/s", lambda group, name: _rate(group.shown(name))),
+        Column("iterations", lambda group, name: progress(group.shown(name))),
+        Column("iterations/s", lambda group, name: _rate(group.shown(name)), note=_CLOCK),
         _STEP_TIME,
         _TIME,
         *_SIZES,
@@ -363,6 +382,11 @@ class Measure:
             return self.mean(group, name)
         found = group.scores(name, self.score)
         return self.scale_of(group) * found.mean if found else None
+
+    def rounded(self, group: Group, name: str) -> float | None:
+        """The number as it is shown: two that round to the same are a tie."""
+        value = self.value(group, name)
+        return None if value is None else round(value, self.digits)
 
     def text(self, group: Group, name: str) -> str:
         """The number without its deviation; empty if there is none."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.findings import first_step, joined, who_solves
-from goru.lab.paper.models import EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, RIVALS, SYNTHETIC_MODELS, title
+from goru.lab.paper.findings import first_step, who_solves
+from goru.lab.paper.models import EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, title
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
 from goru.lab.tasks.copying import Copying
@@ -36,26 +36,34 @@ def eurnn_is_quick(f: Facts) -> list[Statement]:
     solving = [m for m in EURNNS if f.solved(m)]
     quick = [m for m in solving if all(step is not None and step < HUNDREDS for step in first[m])]
     steps = "; ".join(
-        f"{f.title(m)}: {', '.join('never' if s is None else f'step {s}' for s in first[m])}" for m in EURNNS
+        f"{f.title(m)}: {', '.join('never' if s is None else f'iteration {s:,}' for s in first[m])}" for m in EURNNS
     )
     return [
         Statement("an EURNN solves it", bool(solving), f.steadiness(*EURNNS)),
-        Statement(f"in fewer than {HUNDREDS} iterations", bool(quick), f"first below 10 %: {steps}"),
+        Statement(f"in fewer than {HUNDREDS:,} iterations", bool(quick), f"first below 10 %: {steps}"),
     ]
 
 
 def memory_matters(group: Group) -> str:
-    """Where GORU with a memory of T ends, next to GORU as published and the other models."""
-    losses = {m: group.final_mean(m, "test_loss") for m in ("goru-memory", "goru", *RIVALS)}
+    """Where GORU with a memory of T ends, next to GORU as published and the other gated models."""
+    losses = {m: group.final_mean(m, "test_loss") for m in ("goru-memory", "goru", "gru", "lstm")}
     ends = {m: loss / group.baseline for m, loss in losses.items() if loss is not None}
     ours = ends.pop("goru-memory", None)
     if ours is None or not ends:
         return who_solves(group)
     step = first_step(group, "goru-memory")
-    solved = f", first below {SOLVED:.0%} after {step:,.0f} iterations" if ours < SOLVED and step is not None else ""
-    others = joined([f"{'GORU as published' if m == 'goru' else title(m)} at {percent(ends[m])}" for m in ends])
+    if ours < SOLVED and step is not None:
+        solves = f"solves it in {step:,.0f} iterations"
+    else:
+        solves = f"ends at {percent(ours)} of the baseline"
+    first, *rest = ends
+    name = "as published it" if first == "goru" else title(first)
+    others = [
+        f"{name} ends at {percent(ends[first])} of the baseline",
+        *(f"{title(m)} at {percent(ends[m])}" for m in rest),
+    ]
     steps = group.runs("goru-memory")[0].config.layer.memory
-    return f"With a memory of {steps} steps, GORU ends at {percent(ours)} of the baseline{solved}; {others}."
+    return f"started with a memory of {steps} steps, GORU {solves}; {', '.join(others)}."
 
 
 EXPERIMENT = Experiment(

@@ -14,10 +14,22 @@ from goru.lab.paper.findings import who_leads, who_solves
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import Rule
 from goru.lab.paper.step_times import step_times
-from goru.lab.training.config import LayerConfig, RunConfig, as_on, differences, override, variant_name
+from goru.lab.training.config import LayerConfig, RunConfig, as_on, differences, flat, override, variant_name
 
 Changes = Mapping[str, Any]
 """Fields of a configuration by their dotted paths, such as {"optimizer.lr": 0.01}, and their values."""
+
+
+_NOT_IN_WORDS = {"experiment", "variant", "model", "seed", "log_every", "eval_every", "task.test_size"}
+"""Fields that do not tell the reader of a title what was trained."""
+_WORDS = {
+    "steps": "{:,} iterations",
+    "epochs": "{} epochs",
+    "batch": "batch {}",
+    "layer.hidden_size": "{} units",
+    "optimizer.lr": "learning rate {}",
+}
+"""How a title names a changed field; others are called by their name."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,8 @@ class Paper:
     says: str
     differs: Changes = field(default_factory=dict)
     """Settings of the paper that no variant here has."""
+    differs_title: str = ""
+    """The same in words, for a heading: what the variants have instead."""
     differs_note: str = ""
     """A sentence on what they mean for the comparison."""
 
@@ -64,6 +78,8 @@ class Drawing:
     """Draws a group on a matplotlib figure."""
     size: tuple[float, float] = (7.2, 4.2)
     """Inches."""
+    caption: Callable[[Group], str] = lambda _: ""
+    """A sentence on what to see in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +133,8 @@ class Experiment:
     measure: Measure | None = field(default_factory=loss_share)
     """The number by which it ranks the models; None: it is not in the tables over all experiments."""
     finding: Callable[[Group], str] | None = None
-    """A sentence on what its runs show; None: which models solve it, or lead by its measure."""
+    """A phrase on what its runs show, in lower case and with a period (it may follow a colon); None: which models solve
+    it, or lead by its measure."""
     leads: bool = False
     """Whether its finding is in the summary of the report."""
     curves: bool = True
@@ -131,7 +148,7 @@ class Experiment:
     """From its task to the time steps of a training batch, including padding: the cost of a step is proportional."""
 
     def found(self, group: Group) -> str:
-        """A sentence on what the runs of a group show; empty if nothing yet."""
+        """A phrase on what the runs of a group show, as `finding` describes; empty if nothing yet."""
         if self.finding is not None:
             return self.finding(group)
         if self.measure is None:
@@ -244,6 +261,38 @@ class Experiment:
             base = next((part for part in parts if part.task == config.task), base)
         at_task = self.following(dataclasses.replace(base, task=config.task), base)
         return known or variant_name(config, dataclasses.replace(base, layer=at_task.layer))
+
+    def words_for(self, config: RunConfig) -> str:
+        """The settings behind a name that `name_for` made, without those that the task describes; else the name.
+
+        >>> from goru.lab.paper import experiment
+        >>> copying = experiment("copying")
+        >>> changes = {"steps": 40, "batch": 8, "task.delay": 10, "variant": "steps40+batch8+delay10"}
+        >>> copying.words_for(override(copying.config("gru"), changes))
+        '40 iterations, batch 8'
+        """
+        if config.model not in self.models or self.has(config.variant):
+            return config.variant
+        for kind in ("", "generated", "quick"):
+            for setting in self.all_variants:
+                with contextlib.suppress(UsageError):  # not every setting has generated data
+                    base = self.config(config.model, join_variant(kind, setting), config.seed)
+                    if variant_name(config, base) == config.variant:
+                        return ", ".join(self._words(config, base))
+        return config.variant
+
+    def _words(self, config: RunConfig, base: RunConfig) -> list[str]:
+        before, words = flat(base), [] if base.variant == "paper" else [base.variant]
+        for path, value in flat(config).items():
+            group, _, name = path.rpartition(".")
+            if path in _NOT_IN_WORDS or path not in before or value == before[path]:
+                continue
+            if group == "task" and override(config.task, {name: before[path]}).describe() != config.task.describe():
+                continue
+            if path == "layer.memory" and self.memory is not None and value == self.memory(config.task):
+                continue
+            words.append(_WORDS.get(path, f"{name.replace('_', ' ')} {{}}").format(value))
+        return words
 
     def part(self, number: int) -> str:
         """The variant of a part by its number."""

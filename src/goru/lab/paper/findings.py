@@ -1,4 +1,7 @@
-"""Sentences on what the runs of an experiment show, made from their numbers."""
+"""Phrases on what the runs of an experiment show, made from their numbers.
+
+They begin in lower case and end with a period: after a colon they are used as they are, elsewhere `capitalized`.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,14 @@ def joined(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def capitalized(text: str) -> str:
+    """
+    >>> capitalized("solved by GORU."), capitalized("")
+    ('Solved by GORU.', '')
+    """
+    return text[:1].upper() + text[1:]
+
+
 def who_solves(group: Group) -> str:
     """Which models solved a task and after how many iterations, and where the others ended."""
     losses = {name: loss for name in group.models if (loss := group.final_mean(name, "test_loss")) is not None}
@@ -41,9 +52,12 @@ def who_solves(group: Group) -> str:
     if len(rest) > _NAMED:
         ends.append(f"{len(rest) - _NAMED} more at up to {percent(max(rest.values()))}")
     ended = f"{joined(ends)} of the baseline" if ends else ""
+    if not solved and len(shares) == 1:
+        ((name, share),) = shares.items()
+        return f"{title(name)} does not solve it: it ends at {percent(share)} of the baseline."
     if not solved:
-        return f"No model solves it: they end with {ended}."
-    return f"Solved by {joined(solved)}" + (f"; not by {ended}." if ended else ".")
+        return f"no model solves it: they end with {ended}."
+    return f"solved by {joined(solved)}" + (f"; not by {ended}." if ended else ".")
 
 
 def first_step(group: Group, name: str) -> float | None:
@@ -60,4 +74,4 @@ def who_leads(group: Group, measure: Measure) -> str:
         return ""
     first, *rest = [f"{title(name)} with {measure.text(group, name)}{measure.sign}" for name in ranked[:3]]
     then = f", then {joined(rest)}" if rest else ""
-    return f"{'Highest' if measure.higher_is_better else 'Lowest'} {measure.title}: {first}{then}."
+    return f"{'highest' if measure.higher_is_better else 'lowest'} {measure.title}: {first}{then}."

@@ -18,7 +18,7 @@ LENGTHS = (50, 100, 200, 500, 1000, 2000)
 
 
 def solved_at(record: Record) -> int | None:
-    """The step of the first evaluation below 10 % of the baseline."""
+    """The iteration of the first evaluation below 10 % of the baseline."""
     return record.first_step_below(SOLVED * record.baseline)
 
 
@@ -33,44 +33,77 @@ def _cell(length: int) -> Column:
             return ""
         steps = [step for record in records if (step := solved_at(record)) is not None]
         if len(steps) == len(records):
-            return f"{round(fmean(steps))}"
+            return f"{round(fmean(steps)):,}"
         if steps:
-            return f"{round(fmean(steps))} in {len(steps)} of {len(records)}"
+            return f"{round(fmean(steps)):,} in {len(steps)} of {len(records)}"
         if not all(record.finished for record in records):
             return "not yet"
         share = fmean(record.test.losses[-1] / record.baseline for record in records)
         return f"no ({share:.0%})"
 
-    return Column(f"T = {length}", cell, brief=True)
+    return Column(f"T = {length:,}", cell, brief=True)
+
+
+def _outcomes(group: Group, name: str) -> tuple[dict[int, float], list[int]]:
+    """The mean iterations to solve each length, and the lengths that some run did not solve."""
+    solved, missed = {}, []
+    for length in LENGTHS:
+        finished = [record for record in _runs(group, name, length) if record.finished]
+        steps = [step for record in finished if (step := solved_at(record)) is not None]
+        if steps:
+            solved[length] = fmean(steps)
+        if len(steps) < len(finished):
+            missed.append(length)
+    return solved, missed
+
+
+ROW = 1.22
+"""How far apart the rows of crosses are: the ratio of their heights."""
 
 
 def draw(canvas: Any, group: Group) -> None:
-    """Iterations to solve against T; a model that does not solve a length is a cross at the top."""
+    """Iterations to solve against T; a length that a model did not solve is a cross, in a row of its own at the top."""
     axes = canvas.subplots()
     top = max(record.config.steps for record in group.records)
-    for name in group.models:
+    found = {name: _outcomes(group, name) for name in group.models}
+    lowest, rows = top, 0
+    for name, (solved, missed) in found.items():
         look = model(name)
-        solved: list[tuple[int, float]] = []
-        for length in LENGTHS:
-            finished = [record for record in _runs(group, name, length) if record.finished]
-            steps = [step for record in finished if (step := solved_at(record)) is not None]
-            if steps:
-                solved.append((length, fmean(steps)))
-            if len(steps) < len(finished):
-                axes.plot(length, 1.25 * top, "x", color=look.color, clip_on=False)
+        dashes = {"dashes": look.dashes} if look.dashes else {}
         if solved:
-            dashes = {"dashes": look.dashes} if look.dashes else {}
-            axes.plot(
-                *zip(*solved, strict=True), marker="o", markersize=4, color=look.color, label=look.title, **dashes
-            )
+            lowest = min(lowest, *solved.values())
+            axes.plot([*solved], [*solved.values()], "o-", markersize=4, color=look.color, label=look.title, **dashes)
+        if missed:
+            rows += 1
+            label = None if solved else look.title
+            axes.plot(missed, [top * ROW**rows] * len(missed), "x", color=look.color, label=label)
+    if rows:
+        axes.axhline(top, color=axes.yaxis.label.get_color(), linewidth=0.8, linestyle=":")
+        side = {"ha": "right", "va": "center", "color": axes.yaxis.label.get_color()}
+        axes.text(LENGTHS[-1], top * ROW ** ((rows + 1) / 2), f"✕ not solved within {top:,}", **side)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
+    axes.set_xlim(LENGTHS[0] / 1.15, LENGTHS[-1] * 1.15)
+    axes.set_ylim(0.8 * lowest, top * ROW ** (rows + 1))
+    axes.set_xticks(LENGTHS, [f"{length:,}" for length in LENGTHS])
+    ticks = [one * 10**power for power in range(6) for one in (1, 3, 5) if 0.8 * lowest <= one * 10**power <= top]
+    axes.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel("T, steps of silence")
     axes.set_ylabel("iterations to 10 % of the baseline")
-    if axes.lines and any(line.get_label()[:1] != "_" for line in axes.lines):
+    if any(solved or missed for solved, missed in found.values()):
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def growth(group: Group) -> str:
+    """How the iterations of the model with the most lengths solved grow with T."""
+    found = {name: _outcomes(group, name)[0] for name in group.models}
+    name = max(found, key=lambda one: len(found[one]))
+    if len(found[name]) < 2:
+        return ""
+    (short, few), *_, (long, many) = found[name].items()
+    times = f"{long / short:.0f} times the silence takes {many / few:.1f} times the iterations"
+    return f"{title(name)}: {few:,.0f} iterations at T = {short:,}, {many:,.0f} at T = {long:,}; {times}."
 
 
 def longest(group: Group) -> str:
@@ -84,8 +117,8 @@ def longest(group: Group) -> str:
     if not solved:
         return ""
     if not ranked:
-        return "No model solved any of the lengths."
-    return f"Longest silence solved: {joined([f'{title(name)} {solved[name]:,} steps' for name in ranked])}."
+        return "no model solved any of the lengths."
+    return f"longest silence solved: {joined([f'{title(name)} {solved[name]:,} steps' for name in ranked])}."
 
 
 EXPERIMENT = Experiment(
@@ -115,7 +148,7 @@ EXPERIMENT = Experiment(
         "The memory of GORU and of the chrono starts is T.",
     ),
     columns=(*(_cell(length) for length in LENGTHS), Column("runs", lambda group, name: count(group.runs(name)))),
-    drawings=(Drawing("iterations", "Iterations to solve the copying task, against T", draw),),
+    drawings=(Drawing("iterations", "Iterations to solve the copying task, against T", draw, caption=growth),),
     measure=None,
     finding=longest,
     curves=False,

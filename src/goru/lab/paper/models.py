@@ -75,8 +75,8 @@ SYNTHETIC_MODELS = {
 }
 """The hidden sizes of the paper's three synthetic tasks."""
 MATCHED_PARAMETERS = (
-    "Matched: the paper's hidden sizes, chosen there for about equal numbers of hidden-to-hidden parameters; "
-    "the column says how equal they are."
+    "Sizes: the paper's, chosen there for about equal numbers of hidden-to-hidden parameters; "
+    "the column says how equal these are."
 )
 
 EQUAL_MODELS = {
@@ -89,7 +89,7 @@ EQUAL_MODELS = {
     "lstm": LayerConfig(cell="lstm", hidden_size=128),
 }
 """All with the same hidden size, as in every experiment on a data set except Penn Treebank."""
-MATCHED_UNITS = "Matched: the hidden size, 128 for every model; the numbers of parameters are not equal."
+MATCHED_UNITS = "Sizes: 128 units in every model; the numbers of parameters are not equal."
 
 MAIN_MODELS = ("goru-memory", *EURNNS, "gru", "lstm")
 """The models of the small versions: one initialization of each, for GORU the recommended one."""

@@ -65,7 +65,7 @@ class Record:
     @property
     def progress(self) -> str:
         """How far an unfinished run is; empty for a finished one."""
-        return "" if self.finished else f"{self.step} of {self.last_step} iterations, {self.state}"
+        return "" if self.finished else f"{self.step:,} of {self.last_step:,} iterations, {self.state}"
 
     @property
     def about(self) -> dict[str, Any]:
@@ -175,8 +175,13 @@ class Group:
 
     @property
     def suffix(self) -> str:
-        """The variant in parentheses; empty for the paper's setting."""
-        return "" if self.variant == "paper" else f" ({self.variant})"
+        """The setting in parentheses; empty for the paper's."""
+        return f" ({self.setting})" if self.variant != "paper" and self.setting else ""
+
+    @property
+    def setting(self) -> str:
+        """The variant; of custom settings, what was changed in words, if the title does not say it."""
+        return self.experiment.words_for(self.first.config) if self.kind == "own" else self.variant
 
     @property
     def data_title(self) -> str:

@@ -144,7 +144,9 @@ def best(what: str, ours: Spread, others: Sequence[Spread], evidence: str, *, hi
     return [
         Statement(f"GORU has the {what}", all(ahead), evidence),
         Statement(
-            "by more than the spread over the seeds" + (" (one seed: there is none)" if one_seed else ""),
+            "by any margin (one seed, so no spread to compare with)"
+            if one_seed
+            else "by more than the spread over the seeds",
             all(clearly),
             evidence,
         ),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, difference, in_paper, on_files, score
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, RIVALS, model
+from goru.lab.paper.findings import joined
+from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, RIVALS, model, title
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import Facts, Statement, best
 from goru.lab.tasks.shortest_path import ShortestPath
@@ -30,15 +33,51 @@ def _difference(group: Group, name: str) -> str | Cell:
     return difference(100 * ours, theirs[0], close=theirs[1], digits=1, higher_is_better=True, whole=whole)
 
 
+MEASURE = Measure(
+    "accuracy",
+    "test_accuracy",
+    unit="%",
+    scale=100,
+    higher_is_better=True,
+    paper=in_paper({row: str(mean) for row, (mean, _) in PAPER.items()}),
+)
+GUESSES = {"neighbour": "a neighbor of the source", "any_node": "any node"}
+"""What answers without learning put between source and target, by the name of the level in a run, the best first."""
+
+
 def _guesses(group: Group) -> dict[str, dict[str, str]]:
-    """The score of a guess without reading the graph, and with the neighbors of the source."""
+    """The scores of guesses: without reading the graph, and with the neighbors of the source."""
     return {
-        title: {
+        f"no learning: {guess}": {
             "accuracy %": f"{100 * group.reference(f'{level}_accuracy'):.1f}",
             "whole sequences %": f"{100 * group.reference(f'{level}_sequence_accuracy'):.1f}",
         }
-        for level, title in (("any_node", "guess: any node between"), ("neighbour", "guess: a neighbor between"))
+        for level, guess in reversed(GUESSES.items())
     }
+
+
+def against_guesses(group: Group) -> str:
+    """Which model leads, and which models are ahead of an answer that nobody had to learn."""
+    values = {name: MEASURE.value(group, name) or 0.0 for name in MEASURE.ranked(group)}
+    if not values:
+        return ""
+    first = next(iter(values))
+    parts = [f"{title(first)} leads with {values[first]:.1f}%"]
+    for level, guess in GUESSES.items():
+        known = 100 * group.reference(f"{level}_accuracy")
+        if not math.isnan(known):
+            ahead = [name for name in values if values[name] > known]
+            parts.append(f"{_how_many(ahead, len(values))} guessing {guess} ({known:.1f}%)")
+    return f"{'; '.join(parts)}."
+
+
+def _how_many(ahead: list[str], of: int) -> str:
+    """The models that are ahead, and the verb."""
+    if not ahead:
+        return "no model beats"
+    if len(ahead) == of:
+        return "every model beats" if of > 1 else f"{title(ahead[0])} beats"
+    return f"only {joined([title(name) for name in ahead])} {'beats' if len(ahead) == 1 else 'beat'}"
 
 
 EXPERIMENT = Experiment(
@@ -91,13 +130,7 @@ EXPERIMENT = Experiment(
         *RUN_COLUMNS,
     ),
     references=_guesses,
-    measure=Measure(
-        "accuracy",
-        "test_accuracy",
-        unit="%",
-        scale=100,
-        higher_is_better=True,
-        paper=in_paper({row: str(mean) for row, (mean, _) in PAPER.items()}),
-    ),
+    measure=MEASURE,
+    finding=against_guesses,
     time_steps=lambda _: 80.0,
 )

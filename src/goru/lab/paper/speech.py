@@ -91,6 +91,7 @@ EXPERIMENT = Experiment(
         shown_in="Table 4",
         says="Mean squared error on TIMIT's test set: GORU 47.6, EURNN 51.9, GRU 57.3, LSTM 57.5.",
         differs={"task.data": "timit"},
+        differs_title="on an open corpus instead of TIMIT",
         differs_note="Speech is not the paper's corpus, so only the order of the models can be compared.",
     ),
     claims=(Claim("C11", "GORU has the lowest error on speech, EURNN second, at equal hidden size.", goru_is_best),),
@@ -120,6 +121,7 @@ EXPERIMENT = Experiment(
             _agreement,
             _on_another_corpus,
             brief=True,
+            words=True,
             note=f"Not the paper's corpus: errors are compared as shares of GORU's. {_AGREES}",
         ),
         Column(
@@ -127,6 +129,7 @@ EXPERIMENT = Experiment(
             _agreement,
             _on_timit,
             brief=True,
+            words=True,
             note="The paper's corpus, but the paper does not give the scale of its errors: they are compared as shares "
             f"of GORU's. {_AGREES}",
         ),

@@ -63,10 +63,15 @@ def write(runs: Path, out: Path) -> Written:
 
 
 def _markdown(
-    made: list[Section], found: list[str], claimed: Table, cost: Table | None, problems: list[str], notices: list[str]
+    made: list[Section],
+    found: list[overview.Sentence],
+    claimed: Table,
+    cost: Table | None,
+    problems: list[str],
+    notices: list[str],
 ) -> str:
     judged = any(not variant.group.kind for section in made for variant in section.variants)
-    parts = ["# GORU: what reproduces, and what we found\n", *(f"- {sentence}\n" for sentence in found)]
+    parts = ["# GORU: what reproduces, and what we found\n", *(f"- {overview.plain(one)}\n" for one in found)]
     parts += [tables.markdown(claimed)] if judged else []
     parts += [f"- {sentence}\n" for section in made for sentence in section.learned]
     for section in made:
@@ -76,10 +81,11 @@ def _markdown(
         parts += [f"- {gap}\n" for gap in section.gaps]
         for variant in section.variants:
             parts += [tables.markdown(table) for table in variant.tables]
-            if variant.gaps:
-                parts.append("\n".join(f"- {tables.plain(gap)}" for gap in variant.gaps) + "\n")
+            gaps = [gap for gap in (variant.not_run, *variant.gaps) if gap]
+            if gaps:
+                parts.append("\n".join(f"- {tables.plain(gap)}" for gap in gaps) + "\n")
             for figure in variant.figures:
-                parts += [f"![{figure.title}]({figure.name}.png)\n", *([f"{figure.note}\n"] if figure.note else [])]
+                parts += [f"![{figure.title}]({figure.name}.png)\n", *([f"{figure.text}\n"] if figure.text else [])]
         for verdict in section.verdicts:
             head = f"**{verdict.claim.name}: {verdict.status}** ({verdict.runs}). {verdict.claim.text} ({verdict.note})"
             lines = [f"- {'yes' if s.holds else 'no'}: {s.text} ({s.evidence})" for s in verdict.statements]

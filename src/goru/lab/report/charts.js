@@ -52,7 +52,7 @@ const swatch = (s) => {
   draw(made, "line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: s.color, "stroke-width": 3, ...(s.dash ? { "stroke-dasharray": s.dash } : {}) });
   return made;
 };
-// What it switches, and between what: "x: steps | minutes"
+// What it switches, and between what: "x: iterations | minutes"
 const choice = (name, options, chosen, act) => {
   const made = element("span", { class: "choice", role: "group", "aria-label": name.replace(":", " axis") }, name);
   for (const [value, text] of Object.entries(options)) {
@@ -311,7 +311,7 @@ function losses(figure, data, small = false) {
       });
       legend.append(toggle);
     });
-    const along = choice("x:", { steps: "steps", minutes: "minutes" }, state.along, (value) => {
+    const along = choice("x:", { steps: "iterations", minutes: "minutes" }, state.along, (value) => {
       state.along = value;
       state.at = null;
       reset();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,11 +15,11 @@ from goru.lab.paper.outcomes import Group, Record
 from goru.lab.training.config import RunConfig
 
 HOW_COUNTED = """\
-The reference machine has two cores (AMD EPYC, AVX2). Our cost is the processor time of a training step with one
-thread, as measured by `goru bench`, times the number of steps of a run; for a missing run, the maximum number of steps
-(some would stop earlier). For an experiment in parts only the first part was measured; the others are scaled by the
+The reference machine has two cores (AMD EPYC, AVX2). Our cost is the processor time of an iteration with one thread,
+as measured by `goru bench`, times the iterations of a run; for a missing run, the maximum number of iterations (some
+would stop earlier). For an experiment in parts only the first part was measured; the others are scaled by the
 length of their sequences. The last column is the wall-clock time of the runs, including evaluations, on cores shared
-with other work. The cost of the authors' code is extrapolated from a few measured steps (listed in
+with other work. The cost of the authors' code is extrapolated from a few measured iterations (listed in
 lab/report/costs.py) on another machine with two cores (AVX-512): milliseconds per time step = a + b x batch x units x
 mesh layers, with a and b fitted by least squares for each cell. For GORU the fit matches the three measured shapes
 within one percent; for EURNN there are only two shapes, so nothing validates it. It covers only the layer: head,
@@ -98,15 +99,24 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
     )
 
 
-def _costs(groups: list[Group]) -> dict[str, list[Cost]]:
+def _key(config: RunConfig) -> tuple[str, str, str, int]:
+    return config.experiment, config.variant, config.model, config.seed
+
+
+def _found(groups: Sequence[Group]) -> dict[tuple[str, str, str, int], Record]:
+    """The full-size runs."""
+    return {_key(r.config): r for group in groups if not group.kind for r in group.records}
+
+
+def missing(groups: Sequence[Group]) -> int:
+    """The planned runs that were not begun: those of the paper's experiments, with the first seed."""
+    return len({_key(config) for config in paper.grid()} - _found(groups).keys())
+
+
+def _costs(groups: Sequence[Group]) -> dict[str, list[Cost]]:
     """By experiment: every full-size run found, and every missing one of the first seed."""
-    found = {
-        (r.config.experiment, r.config.variant, r.config.model, r.config.seed): r
-        for group in groups
-        if not group.kind
-        for r in group.records
-    }
-    wanted = {(c.experiment, c.variant, c.model, c.seed): c for c in paper.grid()}
+    found = _found(groups)
+    wanted = {_key(config): config for config in paper.grid()}
     wanted |= {key: record.config for key, record in found.items()}
     costs: dict[str, list[Cost]] = {}
     for key, config in wanted.items():
@@ -114,7 +124,7 @@ def _costs(groups: list[Group]) -> dict[str, list[Cost]]:
     return costs if found else {}
 
 
-def table(groups: list[Group]) -> Table | None:
+def table(groups: Sequence[Group]) -> Table | None:
     """One row per experiment; None if there are no full-size runs."""
     costs = _costs(groups)
     if not costs:
@@ -127,7 +137,7 @@ def table(groups: list[Group]) -> Table | None:
         f"hours on {CORES} cores",
         "GORU and EURNN alone",
         "authors' code (extrapolated)",
-        "ratio",
+        "times cheaper than the authors' code (extrapolated)",
         "core hours, wall clock",
     )
 

@@ -12,6 +12,9 @@ from goru.lab import paper
 from goru.lab.paper.models import Model
 from goru.lab.paper.outcomes import Curve, Group, Record
 
+RISES = 1.05
+"""A loss has risen again if its end is above its minimum times this."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -25,6 +28,12 @@ class Series:
     low: np.ndarray
     high: np.ndarray
 
+    @property
+    def end(self) -> float:
+        """The last loss that is a number; nan if none is."""
+        known = self.mean[np.isfinite(self.mean)]
+        return float(known[-1]) if len(known) else math.nan
+
 
 def series(group: Group) -> list[Series]:
     """One per model, over the runs that the tables show."""
@@ -32,12 +41,47 @@ def series(group: Group) -> list[Series]:
 
 
 def reading(group: Group) -> str:
-    """How to read curves over several runs; empty if each is one run."""
-    lengths = [{len(record.test.steps) for record in group.shown(model)} for model in group.models]
-    if all(len(group.shown(model)) == 1 for model in group.models):
+    """How to read the curves: what those over several runs are, and whether some are cut off at the top."""
+    found, shown = [], series(group)
+    if any(s.runs > 1 for s in shown):
+        lengths = [{len(record.test.steps) for record in group.shown(model)} for model in group.models]
+        cut = ", up to the last iteration that all reached" if any(len(some) > 1 for some in lengths) else ""
+        found.append(f"Lines: mean over the runs of a model{cut}. Shading: their range.")
+    highest = max((float(v.max()) for s in shown if len(v := s.mean[np.isfinite(s.mean)])), default=0.0)
+    if highest > limits(group, shown)[1]:
+        found.append(f"Off the scale: losses up to {highest:,.{0 if highest >= 100 else 1}f}.")
+    return " ".join(found)
+
+
+def caption(group: Group) -> str:
+    """Which curves are lowest and highest: at the end, or where the validation loss chose; and which rise again."""
+    known = {s.model.title: values for s in series(group) if len(values := s.mean[np.isfinite(s.mean)])}
+    if len(known) < 2:
         return ""
-    cut = ", up to the last step that all reached" if any(len(some) > 1 for some in lengths) else ""
-    return f"Lines: mean over the runs of a model{cut}. Shading: their range."
+    on_test = held_out(group) == "test loss"
+    levels = {name: float(values[-1] if on_test else values.min()) for name, values in known.items()}
+    first, *_, last = sorted(levels, key=levels.__getitem__)
+    if on_test:
+        return f"Lowest at the end: {first}; highest: {last}."
+    rising = sum(float(values[-1]) > RISES * levels[name] for name, values in known.items())
+    again = f" {rising} of {len(known)} curves rise again after their minimum." if rising else ""
+    return f"Lowest minimum: {first}; highest: {last}.{again}"
+
+
+def gates_caption(group: Group) -> str:
+    """Where the share of open gates differs most and least between noise and brackets."""
+    figures = {model: record.figure for model, record in with_gates(group).items() if record.figure}
+    shares = {
+        paper.title(model): (float(noise), float(figure["gate_share_brackets"]))
+        for model, figure in figures.items()
+        if (noise := figure.get("gate_share_noise")) is not None
+    }
+    ranked = sorted(shares, key=lambda name: shares[name][0] - shares[name][1], reverse=True)
+    named = [f"{name} ({shares[name][0]:.0%} and {shares[name][1]:.0%})" for name in ranked]
+    if not named:
+        return ""
+    least = f"; smallest: {named[-1]}" if len(named) > 1 else ""
+    return f"Largest difference between noise and brackets: {named[0]}{least}."
 
 
 def _series(model: str, curves: list[Curve]) -> Series:
@@ -54,7 +98,7 @@ def _series(model: str, curves: list[Curve]) -> Series:
 def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
     """The range of losses to draw: some of every curve, but not the height of the first evaluations.
 
-    A run that has only just begun does not count.
+    If no model has learned anything yet, all of every curve. A run that has only just begun does not count.
     """
     one = group.experiment
     finite = [s.mean[np.isfinite(s.mean)] for s in shown]
@@ -64,6 +108,8 @@ def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
     lowest, highest = min(float(v.min()) for v in known), max(float(v.max()) for v in known)
     if one.log_loss:
         return 0.8 * max(lowest, 1e-9), 1.2 * max(highest, group.baseline)
+    if lowest > 1.1 * group.baseline:
+        return 0.0, 1.05 * highest
     if held_out(group) == "test loss":
         return 0.0, max(1.6 * group.baseline, 1.15 * max(float(v.min()) for v in known))
     early = max(float(v[min(len(v) - 1, max(1, len(v) // 10))]) for v in known)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ _DARK: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#c9d1d9"),
 }
 """For a page with a dark background."""
+_DARK_PAGE = {**_DARK, **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none")}
+"""The same, on the page's own background."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,15 @@ class Figure:
     """Whether to embed it as PNG: an image, not lines."""
     note: str = ""
     """How to read it."""
+    caption: str = ""
+    """What to see in it."""
+    dark: Figure | None = None
+    """The same for a page with a dark background."""
+
+    @property
+    def text(self) -> str:
+        """What stands below its title."""
+        return " ".join(part for part in (self.caption, self.note) if part)
 
     def save(self, folder: Path) -> None:
         durable.replace(folder / f"{self.name}.svg", self.svg.encode())
@@ -65,6 +78,13 @@ def _finish(name: str, title: str, canvas: Canvas, photographic: bool = False) -
     return Figure(name, title, text[text.index("<svg") :], png.getvalue(), photographic)
 
 
+def _light_and_dark(make: Callable[[], Figure]) -> Figure:
+    with mpl.rc_context(_STYLE):
+        light = make()
+    with mpl.rc_context({**_STYLE, **_DARK_PAGE}):
+        return dataclasses.replace(light, dark=make())
+
+
 def losses(group: Group, along: str = "steps") -> Figure:
     """Held-out loss of every model against iterations, or against the time spent (`along="seconds"`)."""
     with mpl.rc_context(_STYLE):
@@ -74,7 +94,7 @@ def losses(group: Group, along: str = "steps") -> Figure:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         suffix, axis = ("", "") if along == "steps" else ("-time", ", against minutes")
         drawn = _finish(f"{group.name}{suffix}", f"{curves.figure_title(group)}{axis}", canvas)
-        return dataclasses.replace(drawn, note=curves.reading(group))
+        return dataclasses.replace(drawn, note=curves.reading(group), caption=curves.caption(group))
 
 
 def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
@@ -92,8 +112,8 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
     if log:
         axes.set_yscale("log")
     axes.set_ylim(low, high)
-    for k, s in enumerate(s for s in shown if s.mean[-1] > high):  # ends off the scale: an arrow and the value
-        text = f"▲ {s.mean[-1]:.3g}"
+    for k, s in enumerate(s for s in shown if s.end > high):  # ends off the scale: an arrow and the value
+        text = f"▲ {s.end:.3g}"
         axes.text(0.99, 0.98 - 0.07 * k, text, color=s.model.color, ha="right", va="top", transform=axes.transAxes)
     axes.set_xlim(left=0)
     axes.set_xlabel("iterations" if along == "steps" else "minutes of training")
@@ -102,10 +122,13 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
 
 def own(group: Group, drawing: Drawing) -> Figure:
     """A figure specific to an experiment."""
-    with mpl.rc_context(_STYLE):
+
+    def make() -> Figure:
         canvas = Canvas(figsize=drawing.size)
         drawing.draw(canvas, group)
         return _finish(f"{group.name}-{drawing.name}", drawing.title, canvas)
+
+    return dataclasses.replace(_light_and_dark(make), caption=drawing.caption(group))
 
 
 def overview(groups: list[Group], dark: bool = False) -> Figure:
@@ -139,7 +162,8 @@ def spectra(group: Group) -> Figure | None:
         (f"{paper.title(record.config.model)}'s prediction", prediction, "magma", low, high),
         ("prediction - truth", prediction - truth, "coolwarm", -widest, widest),
     )
-    with mpl.rc_context(_STYLE):
+
+    def make() -> Figure:
         canvas = Canvas(figsize=(8.0, 6.6))
         rows = canvas.subplots(3, 1, sharex=True)
         for axes, (title, values, colors, bottom, top) in zip(rows, panels, strict=True):
@@ -159,6 +183,10 @@ def spectra(group: Group) -> Figure | None:
             canvas.colorbar(image, ax=axes, pad=0.02)
         rows[-1].set_xlabel("seconds")
         return _finish(f"{group.name}-spectrum", "Log-magnitude spectrum of a test utterance", canvas, True)
+
+    error = float(np.sqrt(np.square(prediction - truth).mean()))
+    caption = f"The prediction is off by {error:.2f} (root mean square); the spectrum spans {low:.1f} to {high:.1f}."
+    return dataclasses.replace(_light_and_dark(make), caption=caption)
 
 
 def gates(group: Group) -> Figure | None:
@@ -180,7 +208,8 @@ def gates(group: Group) -> Figure | None:
             share = record.figure["gate_share"]
             axes.bar(range(len(share)), share, width=1.0, color=paper.model(model).color, linewidth=0)
             axes.set_ylim(0, 1)
-            axes.set_ylabel(paper.title(model).replace(" (", "\n("), rotation=0, ha="right", va="center")
+            label = textwrap.fill(paper.title(model), 16, break_on_hyphens=False)
+            axes.set_ylabel(label, rotation=0, ha="right", va="center")
             axes.grid(False, axis="x")
         record = next(iter(shown.values()))
         assert record.figure is not None
@@ -194,4 +223,5 @@ def gates(group: Group) -> Figure | None:
         bottom.set_xlabel("time step")
         threshold = record.figure["gate_threshold"]
         panels[0].set_title(f"share of update-gate units above {threshold}", fontsize=10, loc="left")
-        return _finish(f"{group.name}-gates", f"Update gates on the {group.experiment.name} task", canvas)
+        drawn = _finish(f"{group.name}-gates", f"Update gates on the {group.experiment.name} task", canvas)
+        return dataclasses.replace(drawn, caption=curves.gates_caption(group))

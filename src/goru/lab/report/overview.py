@@ -4,20 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from goru.lab import paper
 from goru.lab.paper.columns import Cell, Measure
 from goru.lab.paper.findings import joined
 from goru.lab.paper.models import Model
 from goru.lab.paper.outcomes import Group
-from goru.lab.report import claims
+from goru.lab.report import claims, costs
 
-PARTLY, UNFINISHED, FAILED = "†", "…", "failed"
-_MEANINGS = {
-    PARTLY: f"{PARTLY} marks a mean over only some of the parts",
-    UNFINISHED: f"{UNFINISHED} marks an unfinished run",
-    FAILED: f"{FAILED} marks a run without a result",
-}
+
+@dataclass(frozen=True)
+class Link:
+    """Words that lead to a place on the page."""
+
+    text: str
+    anchor: str
+
+
+Sentence = tuple[str | Link, ...]
+
+
+def plain(sentence: Sentence) -> str:
+    """The sentence without its links."""
+    return "".join(part.text if isinstance(part, Link) else part for part in sentence)
+
+
+class State(Enum):
+    """How far a model's number is: the sign in its cell, and what it means."""
+
+    FINAL = ("", "")
+    PARTIAL = ("†", "† marks a mean over only some of the parts")
+    UNFINISHED = ("…", "… marks an unfinished run")
+    FAILED = ("failed", "failed marks a run without a result")
+    ABSENT = ("", "empty: not run")
+
+    @property
+    def sign(self) -> str:
+        return self.value[0]
+
+    @property
+    def meaning(self) -> str:
+        return self.value[1]
 
 
 def main_groups(groups: Sequence[Group]) -> list[Group]:
@@ -44,15 +72,17 @@ class Ranking:
 
     def cell(self, group: Group, model: Model) -> Cell:
         """A model's number; its tone is its rank if it is among the first three."""
-        text, final = number(group, model.name), self.measure(group).ranked(group)
+        text, measure = number(group, model.name), self.measure(group)
+        final = measure.ranked(group)
         if model.name not in final:
             return Cell(text, "open" if text else "")
-        ahead = final[: final.index(model.name)]
-        place = 1 + sum(number(group, one) != text and not paper.model(one).ablation for one in ahead)
+        ahead = [name for name in final[: final.index(model.name)] if not paper.model(name).ablation]
+        ours = measure.rounded(group, model.name)
+        place = 1 + sum(measure.rounded(group, name) != ours for name in ahead)
         return Cell(text, f"place{place}" if place <= 3 else "")
 
     def first(self, group: Group) -> list[Model]:
-        """The best models; several if they print the same number."""
+        """The best models; several if their numbers round to the same."""
         return [model for model in self.models if self.cell(group, model).tone == "place1"]
 
     @property
@@ -65,9 +95,8 @@ class Ranking:
             if seeds
             else []
         )
-        texts = [self.cell(group, model).text for group in self.groups for model in self.models]
-        found = [meaning for sign, meaning in _MEANINGS.items() if any(sign in text for text in texts)]
-        return "; ".join([*rest, *found])
+        found = {state(group, model.name) for group in self.groups for model in self.models}
+        return "; ".join([*rest, *(one.meaning for one in State if one in found and one.meaning)])
 
 
 def ranking(groups: Sequence[Group]) -> Ranking | None:
@@ -78,54 +107,104 @@ def ranking(groups: Sequence[Group]) -> Ranking | None:
     return Ranking(ranked, [model for model in models if not model.ablation]) if ranked else None
 
 
-def number(group: Group, model: str) -> str:
-    """A model's number by the measure of its experiment, or its state."""
+def state(group: Group, model: str) -> State:
+    """How far a model's number is."""
     if model not in group.models:
-        return ""
+        return State.ABSENT
     if not group.finished(model):
         failed = all(record.state == "failed" for record in group.models[model])
-        return FAILED if failed else UNFINISHED
-    measure = group.experiment.measure
-    text = measure.text(group, model) if measure else ""
-    return text if group.kind or group.complete_seeds(model) or not text else f"{text}{PARTLY}"
+        return State.FAILED if failed else State.UNFINISHED
+    return State.FINAL if group.kind or group.complete_seeds(model) else State.PARTIAL
 
 
-def findings(groups: Sequence[Group], verdicts: Sequence[claims.Verdict]) -> list[str]:
+def number(group: Group, model: str) -> str:
+    """A model's number by the measure of its experiment, or the sign of its state."""
+    found, measure = state(group, model), group.experiment.measure
+    text = measure.text(group, model) if measure and found in (State.FINAL, State.PARTIAL) else ""
+    return f"{text}{found.sign}" if text or found is not State.PARTIAL else ""
+
+
+def runs_done(groups: Sequence[Group]) -> str:
+    """How many runs there are, how many of them are not finished, and, of a reproduction, how many are missing."""
+    records = [record for group in groups for record in group.records]
+    unfinished = sum(not record.finished for record in records)
+    missing = 0 if all(group.kind for group in groups) else costs.missing(groups)
+    rest = f", {unfinished} of them not finished" if unfinished else ""
+    absent = f"; {missing} of the planned ones {'is' if missing == 1 else 'are'} missing" if missing else ""
+    return f"{len(records)} run{'s' * (len(records) != 1)}{rest}{absent}."
+
+
+def findings(groups: Sequence[Group], verdicts: Sequence[claims.Verdict]) -> list[Sentence]:
     """The verdicts in short, the main findings, and the best model of each experiment."""
     lead = [
         f"{group.experiment.label or group.experiment.title}: {found}"
         for group in main_groups(groups)
         if group.experiment.leads and (found := group.experiment.found(group))
     ]
-    return [sentence for sentence in (_on_claims(verdicts), *lead, _on_places(ranking(groups))) if sentence]
+    others = [(sentence,) for sentence in (*lead, _on_places(ranking(groups))) if sentence]
+    return [sentence for sentence in (_on_claims(verdicts), *others) if sentence]
 
 
-def _on_claims(verdicts: Sequence[claims.Verdict]) -> str:
+def _on_claims(verdicts: Sequence[claims.Verdict]) -> Sentence:
     judged = claims.by_claim(list(verdicts))
     counts = {status: sum(one.main.status == status for one in judged) for status in claims.STATUSES}
     if counts[claims.OPEN] == len(judged):
-        return ""
-    words = {claims.PARTLY: "{} in part", claims.NOT_REPRODUCED: "{} not", claims.OPEN: "{} not yet decided"}
-    rest = [text.format(counts[status]) for status, text in words.items() if counts[status]]
-    sentence = f"{counts[claims.REPRODUCED]} of the paper's {len(judged)} claims are reproduced in the paper's setting"
-    return " ".join([sentence + (f", {joined(rest)}." if rest else "."), *other_starts(judged)])
+        return ()
+    one = {status: counts[status] == 1 for status in counts}
+    words = {
+        claims.PARTLY: "in part",
+        claims.NOT_REPRODUCED: "does not" if one[claims.NOT_REPRODUCED] else "do not",
+        claims.OPEN: f"{'is' if one[claims.OPEN] else 'are'} not yet decided",
+    }
+    rest = [f"{counts[status]} {text}" for status, text in words.items() if counts[status]]
+    verb = "holds" if one[claims.REPRODUCED] else "hold"
+    hold = f"{counts[claims.REPRODUCED]} of the paper's {len(judged)} claims {verb}"
+    return (f"{hold} in our runs{f', {joined(rest)}' if rest else ''}.", *other_starts(judged))
 
 
-def other_starts(judged: Sequence[claims.Judged]) -> list[str]:
-    """For each other initialization of GORU, the claims with a better verdict in the paper's setting."""
-    better: dict[str, dict[str, list[str]]] = {}
+def other_starts(judged: Sequence[claims.Judged]) -> Sentence:
+    """For other initializations of GORU, the claims with a better verdict in the paper's setting.
+
+    An initialization is left out if another one has all of its claims, judged at least as well, and more.
+    """
+    better: dict[str, dict[str, claims.Verdict]] = {}
     for one in judged:
         for other in one.others:
             improves = claims.STATUSES.index(other.status) < claims.STATUSES.index(one.main.status)
             if other.stand_in and other.variant == one.main.variant and improves and one.main.status != claims.OPEN:
-                better.setdefault(other.stand_in, {}).setdefault(other.status, []).append(one.claim.name)
-    words = {claims.REPRODUCED: "{} too", claims.PARTLY: "{} in part"}
-    return [
-        f"With {paper.title(start)}: "
-        + ", ".join(words[status].format(joined(names)) for status in words if (names := found.get(status)))
-        + "."
-        for start, found in better.items()
-    ]
+                better.setdefault(other.stand_in, {})[one.claim.name] = other
+    shown = [start for start in better if not any(_covers(better[other], better[start]) for other in better)]
+    return tuple(part for start in shown for part in _on_start(start, list(better[start].values())))
+
+
+def _covers(more: dict[str, claims.Verdict], less: dict[str, claims.Verdict]) -> bool:
+    rank = claims.STATUSES.index
+    as_good = all(name in more and rank(more[name].status) <= rank(less[name].status) for name in less)
+    same = all(name in less and less[name].status == more[name].status for name in more)
+    return as_good and not same
+
+
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
+
+
+def _on_start(start: str, verdicts: list[claims.Verdict]) -> Sentence:
+    """With GORU, memory T, one more holds (C7: ...) and one in part (C1)."""
+    whole = [verdict for verdict in verdicts if verdict.status == claims.REPRODUCED]
+    partly = [verdict for verdict in verdicts if verdict.status == claims.PARTLY]
+    parts: list[str | Link] = [f" With {paper.title(start)}, "]
+    if whole:
+        parts += [f"{_COUNTS[len(whole)]} more {'holds' if len(whole) == 1 else 'hold'} ("]
+        for k, verdict in enumerate(whole):
+            link = Link(verdict.claim.name, verdict.anchor)
+            parts += ["; " * (k > 0), link, f": {verdict.claim.text.removesuffix('.')}"]
+        parts += [")"]
+    if partly:
+        verb = "" if whole else "holds " if len(partly) == 1 else "hold "
+        parts += [f"{' and ' if whole else ''}{_COUNTS[len(partly)]} {verb}in part ("]
+        for k, verdict in enumerate(partly):
+            parts += [", " * (k > 0), Link(verdict.claim.name, verdict.anchor)]
+        parts += [")"]
+    return (*parts, ".")
 
 
 def _on_places(found: Ranking | None) -> str:

@@ -10,7 +10,8 @@ const showTheme = () => {
 };
 theme.addEventListener("click", () => {
   document.documentElement.style.colorScheme = showTheme() ? "light" : "dark";
-  showTheme();
+  const dark = showTheme();
+  for (const source of document.querySelectorAll("source.dark")) source.media = dark ? "all" : "not all";
 });
 systemDark.addEventListener("change", showTheme);
 theme.hidden = false;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import re
 from importlib import resources
@@ -30,12 +31,11 @@ def render(
     )
     script = f"{charts}\n{script}"
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"image": _image, "names": _names, "brief": _brief, "columns_of_words": _columns_of_words}
+    environment.filters |= {"image": _image, "names": _names, "brief": _brief, "linked": _linked}
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     groups = [variant.group for section in sections for variant in section.variants]
     only_small = all(group.kind for group in groups)
     claimed = claims.by_claim(verdicts)
-    records = [record for group in groups for record in group.records]
     run = {section.experiment.name for section in sections}
     drawn = [
         variant
@@ -64,8 +64,7 @@ def render(
         learned=[sentence for section in sections for sentence in section.learned],
         marks=MARKS,
         classes={status: status.replace(" ", "-") for status in claims.STATUSES},
-        finished=sum(record.finished for record in records),
-        runs=len(records),
+        runs_done=overview.runs_done(groups),
         only_small=only_small,
         not_run=[one for name, one in paper.EXPERIMENTS.items() if one.paper and name not in run],
         cost=cost,
@@ -81,9 +80,11 @@ def _names(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
-def _columns_of_words(table: Table) -> set[int]:
-    """The columns without any number, which are aligned to the left."""
-    return {k for k in range(1, len(table.headings)) if not any(c.isdigit() for row in table.rows for c in row[k].text)}
+def _linked(sentence: overview.Sentence) -> Markup:
+    """A sentence with its links."""
+    link = Markup('<a href="#{}">{}</a>')
+    parts = (link.format(part.anchor, part.text) if isinstance(part, overview.Link) else part for part in sentence)
+    return Markup("").join(parts)
 
 
 def _brief(table: Table) -> Table | None:
@@ -92,7 +93,8 @@ def _brief(table: Table) -> Table | None:
     if len(kept) == len(table.headings):
         return None
     rows: tuple[tuple[Cell, ...], ...] = tuple(tuple(row[k] for k in kept) for row in table.rows)
-    return Table(f"{table.name}-brief", table.title, table.variant, tuple(table.headings[k] for k in kept), rows)
+    headings = tuple(table.headings[k] for k in kept)
+    return dataclasses.replace(table, name=f"{table.name}-brief", headings=headings, rows=rows, brief=(), note="")
 
 
 def _image(figure: Figure) -> str:

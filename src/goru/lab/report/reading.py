@@ -45,11 +45,11 @@ def unverified(groups: list[Group]) -> list[str]:
     finished = [record for group in groups for record in group.records if record.finished]
     never, late = (sum(record.checked_since == since for record in finished) for since in ("never", "record"))
     sentences = {
-        "they have no checksums": never,
-        "their checksums were made only when they were recorded": late,
+        " and have none": never,
+        "; theirs were made when the runs were recorded": late,
     }
     return [
-        f"{count} of {len(finished)} finished runs are unverified: an older version ran them, and {why}."
+        f"{count} of {len(finished)} runs predate checksums{why}. They count as unverified."
         for why, count in sentences.items()
         if count
     ]

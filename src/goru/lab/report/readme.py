@@ -9,6 +9,7 @@ from pathlib import Path
 from goru.lab import paper
 from goru.lab.errors import LabError
 from goru.lab.paper.columns import count
+from goru.lab.paper.findings import capitalized
 from goru.lab.paper.outcomes import Group, number, spread
 from goru.lab.report import claims, figures, overview, tables
 from goru.lab.report.page import MARKS
@@ -50,7 +51,7 @@ def section(groups: list[Group], folder: str) -> str:
     link = f"{folder}/README.md#{_CLAIMS.lower().replace(' ', '-').replace(chr(39), '')}"
     counted = f"[{reproduced} of {len(judged)} claims]({link}) of the paper reproduced."
     return "\n".join(
-        [*_picture(groups, folder), _slim(groups), " ".join([counted, *overview.other_starts(judged)]) + "\n"]
+        [*_picture(groups, folder), _slim(groups), counted + overview.plain(overview.other_starts(judged)) + "\n"]
     )
 
 
@@ -116,7 +117,7 @@ def _headline(groups: list[Group]) -> str:
             rows.append(("", "the paper", *theirs))
     signs = overview.ranking(groups)
     notes = [f" {note}" for note in dict.fromkeys(map(_difference_note, groups)) if note]
-    note = f"{signs.note[:1].upper()}{signs.note[1:]}. " if signs and signs.note else ""
+    note = f"{capitalized(signs.note)}. " if signs and signs.note else ""
     table = tables.markdown_rows(("experiment", "measure", *map(paper.title, models)), rows)
     return "\n".join([f"{note}{_done(groups)}{''.join(notes)}\n", table, *_in_words(groups)])
 
@@ -172,7 +173,8 @@ def _verdicts(groups: list[Group]) -> str:
         others = [f"{v.runs}: {v.status}" for v in one.others]
         notes = "; ".join([one.main.note, *others])
         rows.append((one.claim.name, one.claim.text, f"{MARKS[one.main.status]} {one.main.status}", notes))
-    return tables.markdown_rows(("", "the paper's claim", "verdict", "seeds, other settings"), rows, words=True)
+    headings = ("", "the paper's claim", "verdict", "seeds, other settings")
+    return tables.markdown_rows(headings, rows, headings)
 
 
 def _readme(groups: list[Group]) -> str:
@@ -191,6 +193,7 @@ def _readme(groups: list[Group]) -> str:
         for group in groups
         for model, some in group.models.items()
     ]
+    headings = ("experiment", "setting", "model", "seeds", "runs finished", "not finished")
     parts = [
         "# The record of the reproduction\n",
         "A folder of runs without checkpoints and with thinned curves. `goru report --runs results` draws every figure"
@@ -205,7 +208,7 @@ def _readme(groups: list[Group]) -> str:
         f"## {_CLAIMS}\n",
         _verdicts(groups),
         "## What is in it\n",
-        tables.markdown_rows(("experiment", "setting", "model", "seeds", "runs finished", "not finished"), rows, True),
+        tables.markdown_rows(headings, rows, headings),
     ]
     return "\n".join(parts)
 

@@ -11,12 +11,15 @@ from goru.lab.durations import duration
 from goru.lab.paper import columns
 from goru.lab.paper.columns import Cell, Table
 from goru.lab.paper.definition import Experiment
+from goru.lab.paper.findings import capitalized
 from goru.lab.paper.outcomes import Group, Record, percent
 from goru.lab.report import curves, figures
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
 from goru.lab.training.config import flat
 
+_OFF = ("eval_every", "patience", "stop_below")
+"""Settings that are not used if they are 0."""
 _LISTED = 8
 """Unfinished runs that are listed one by one; more are counted."""
 
@@ -43,12 +46,23 @@ class Variant:
 
     @property
     def title(self) -> str:
+        if self.group.kind == "own":
+            words = self.group.setting
+            describes = words != self.group.variant and self.group.first.config.task.describe()
+            return ", ".join(part for part in (describes, words) if part)
         kinds = {"quick": "small version", "generated": "generated data"}
         kind, setting = paper.split_variant(self.group.variant)
-        whose = "the paper's setting" if self.group.experiment.paper else "full size"
-        plain = whose + (f" except {', '.join(self._differs)}" if self._differs else "")
-        own = {"paper": "" if kind else plain}.get(setting, setting)
-        return ", ".join(part for part in (kinds.get(kind, ""), own) if part)
+        if setting == "paper":
+            setting = "" if kind else self._plain_title
+        return ", ".join(part for part in (kinds.get(kind, ""), setting) if part)
+
+    @property
+    def _plain_title(self) -> str:
+        found = self.group.experiment.paper
+        if found is None:
+            return "full size"
+        differs = f"the paper's setting except {', '.join(found.differs)}" if found.differs else "the paper's setting"
+        return found.differs_title or differs
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -96,14 +110,17 @@ class Variant:
         return duration(sum(record.seconds for record in self.group.records))
 
     @property
+    def not_run(self) -> str:
+        """The models of the experiment without a run."""
+        wanted = self.group.experiment.version("quick" if self.group.kind == "quick" else "").models
+        absent = [paper.title(model) for model in wanted if model not in self.group.models]
+        return f"Not run: {'; '.join(absent)}." if absent else ""
+
+    @property
     def gaps(self) -> list[str]:
-        """What is missing: models, parts and unfinished runs."""
+        """What is incomplete: parts and unfinished runs."""
         one, group = self.group.experiment, self.group
         found = []
-        wanted = one.version("quick" if group.kind == "quick" else "").models
-        absent = [paper.title(model) for model in wanted if model not in group.models]
-        if absent:
-            found.append(f"Not run: {'; '.join(absent)}.")
         if one.parts and not group.kind:
             parts = {model: group.parts_done(model) for model in group.models}
             if min(parts.values()) < one.part_count:
@@ -119,16 +136,20 @@ class Variant:
 
     @property
     def settings(self) -> list[tuple[str, str, bool]]:
-        """The settings that all models share, and whether each differs from the paper's."""
-        one = self.group.experiment
+        """The settings that all models share, and whether each differs from the paper's; without those that have no
+        effect."""
+        one, config = self.group.experiment, self.group.first.config
         base = flat(one.base) | self._differs
-        apart = {"experiment", "variant", "model", "seed"}
+        apart = {"experiment", "model", "seed", *(() if self.group.kind == "own" else ("variant",))}
         apart |= {path for changes in one.variants.values() for path in changes} if one.parts else set()
-        return [
-            (path, str(value), value != base.get(path))
-            for path, value in flat(self.group.records[0].config).items()
+        apart |= {"epochs" if config.steps else "steps"}
+        apart |= set() if config.optimizer.rule == "rmsprop" else {"optimizer.decay"}
+        found = [
+            (path, value, value != base.get(path))
+            for path, value in flat(config).items()
             if path not in apart and not path.startswith("layer.")
         ]
+        return [(path, str(value), changed) for path, value, changed in found if changed or value or path not in _OFF]
 
     @property
     def layers(self) -> list[tuple[str, str]]:
@@ -192,14 +213,19 @@ class Section:
     @property
     def finding(self) -> str:
         """A sentence on what its first setting shows."""
-        return self.experiment.found(self.main.group)
+        return capitalized(self.experiment.found(self.main.group))
 
     @property
     def learned(self) -> list[str]:
         """One sentence per group that judges no claim on what it learned."""
         groups = [variant.group for variant in self.variants if variant.group.kind]
-        found = [(group.suffix, self.experiment.found(group)) for group in groups]
-        return [f"{self.experiment.title}{suffix}: {sentence}" for suffix, sentence in found if sentence]
+        title = self.experiment.title
+        found = [(group, self.experiment.found(group)) for group in groups]
+        return [
+            f"{group.title if group.kind == 'own' else f'{title}{group.suffix}'}: {phrase}"
+            for group, phrase in found
+            if phrase
+        ]
 
     @property
     def next_command(self) -> str:
@@ -233,7 +259,8 @@ def _loss_share(group: Group, model: str) -> Cell:
         return Cell("")
     records, found = group.shown(model), group.scores(model, "test_loss")
     text = percent(found.mean / group.baseline) if found else ""
-    return Cell(text) if records[0].finished else Cell(f"{text} ({records[0].step} of {records[0].last_step})", "open")
+    first = records[0]
+    return Cell(text) if first.finished else Cell(f"{text} ({first.step:,} of {first.last_step:,})", "open")
 
 
 def machine(record: Record) -> str:

@@ -15,7 +15,8 @@ from goru.lab.report.claims import Verdict
 def claims(verdicts: list[Verdict]) -> Table:
     """Every claim and its verdict."""
     rows = tuple(row(v.claim.name, v.claim.text, v.runs or "-", v.status, v.note) for v in verdicts)
-    return Table("claims", "The paper's claims", "", ("claim", "text", "runs", "verdict", "note"), rows, words=True)
+    headings = ("claim", "text", "runs", "verdict", "note")
+    return Table("claims", "The paper's claims", "", headings, rows, words=headings)
 
 
 def markdown(table: Table) -> str:
@@ -24,10 +25,10 @@ def markdown(table: Table) -> str:
     return f"### {table.title}\n\n{markdown_rows(table.headings, table.texts, table.words)}{note}"
 
 
-def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> str:
-    """A table of numbers, or of left-aligned words."""
+def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str] = ()) -> str:
+    """A table of numbers; the first column and those in `words` are aligned to the left."""
     lines = ["| " + " | ".join(map(plain, headings)) + " |"]
-    lines.append("|" + "|".join("---" if k == 0 or words else "--:" for k in range(len(headings))) + "|")
+    lines.append("|" + "|".join("---" if k == 0 or head in words else "--:" for k, head in enumerate(headings)) + "|")
     lines += ["| " + " | ".join(map(plain, row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
