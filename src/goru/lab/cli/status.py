@@ -43,7 +43,7 @@ def main(argv: list[str], console: Console) -> int:
         console.print(f"skipped: {problem}", soft_wrap=True)
     unverified = sum(not p.verified for _, p in rows)
     if unverified:
-        console.print(f"{unverified} finished runs are unverified: an older version ran them")
+        console.print(f"{unverified} finished runs predate checksums and count as unverified")
     done = sum(p.state == "finished" for _, p in rows)
     spent = sum(p.seconds or 0 for _, p in rows)
     console.print(f"{done} of {len(rows)} runs finished, {duration(spent)} of work")
