@@ -92,6 +92,17 @@ def test_refused(there: dict[str, Any], here: dict[str, Any], message: str, tmp_
     assert not config.directory(tmp_path).exists()
 
 
+def test_a_finished_run_with_changed_files(tmp_path: Path) -> None:
+    config = small("copying", "gru")
+    shorter = override(config, {"steps": 20, "variant": "short"})
+    train(shorter, tmp_path)
+    file = shorter.directory(tmp_path) / "metrics.jsonl"
+    file.write_text(file.read_text().replace('"step": 20', '"step": 21'))
+    with pytest.raises(LabError, match=r"cannot continue from .*metrics\.jsonl is not the file that the run wrote"):
+        begin_from(shorter.directory(tmp_path), config, tmp_path)
+    assert not config.directory(tmp_path).exists()
+
+
 def test_command(tmp_path: Path) -> None:
     config = small("copying", "gru")
     shorter = override(config, {"steps": 20, "variant": "short"})

@@ -145,6 +145,39 @@ def test_metrics_shorter_than_the_checkpoint(stopped: Path, tmp_path: Path) -> N
         train(CONFIG, tmp_path)
 
 
+def change_metrics(directory: Path, line: int) -> None:
+    """Another digit in a line of the metrics, which keep their length."""
+    file = directory / "metrics.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    name = '"test_loss": ' if "test_loss" in lines[line] else '"loss": '
+    before, _, after = lines[line].partition(name)
+    lines[line] = before + name + str((int(after[0]) + 1) % 10) + after[1:]
+    file.write_text("".join(lines))
+
+
+def test_changed_metrics_are_never_sealed(stopped: Path, tmp_path: Path) -> None:
+    change_metrics(stopped, 0)
+    with pytest.raises(LabError, match=r"relies on the first \d+ bytes of metrics\.jsonl, which have changed; delete"):
+        train(CONFIG, tmp_path)
+    assert not (stopped / "manifest.json").exists()
+
+
+def test_metrics_that_changed_between_two_checkpoints(tmp_path: Path) -> None:
+    """The one before does not rely on the changed line: the run goes on from there and writes the line anew."""
+    for stop in (13, 3):
+        count = iter(range(1, 1000))
+        with pytest.raises(LabError, match="stopped at"):
+            train(CONFIG, tmp_path, stop=lambda count=count, stop=stop: next(count) == stop)
+    directory = CONFIG.directory(tmp_path)
+    change_metrics(directory, -1)
+    train(CONFIG, tmp_path)
+    train(CONFIG, tmp_path / "whole")
+    assert outcome(directory) == outcome(CONFIG.directory(tmp_path / "whole"))
+    attempts = json.loads((directory / "environment.json").read_text())["attempts"]
+    assert [attempt["from_step"] for attempt in attempts] == [0, 13, 13]
+    assert "bytes of metrics.jsonl, which have changed; continued from the one before it" in attempts[2]["notes"][0]
+
+
 def test_what_a_kill_leaves_is_cleared(stopped: Path, tmp_path: Path) -> None:
     (stopped / ".checkpoint.safetensors.0123abcd.tmp").write_bytes(b"half a checkpoint")
     with (stopped / "metrics.jsonl").open("a") as file:

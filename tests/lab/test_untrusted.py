@@ -175,6 +175,9 @@ def test_a_damaged_environment_does_not_stop_a_run(attack: str, stopped: Path, t
         ({"step": 11}, "it is at step 11, the last one is 10"),
         ({"metrics_bytes": -5}, "metrics_bytes is -5"),
         ({"metrics_bytes": 10**15}, "bytes of metrics.jsonl"),
+        ({"metrics_bytes": 3}, "relies on the first 3 bytes of metrics.jsonl, which have changed"),
+        ({"metrics_bytes": 3, "metrics_sha256": ""}, "relies on the first 3 bytes of metrics.jsonl"),
+        ({"metrics_sha256": 1}, "metrics_sha256 is 1"),
         ({"seconds": float("nan")}, "seconds is nan"),
         ({"reached": 1}, "reached is 1"),
         ({"best_score": [1]}, r"best_score is \[1\]"),
@@ -194,7 +197,7 @@ def test_forged_positions(change: dict[str, Any], message: str, stopped: Path, t
 def test_a_position_of_an_older_version(stopped: Path, tmp_path: Path) -> None:
     file = stopped / "checkpoint.safetensors"
     tensors, position = checkpoints.read(file, GOOD.digest())
-    older = {name: value for name, value in position.items() if name not in checkpoints.FLAGS}
+    older = {name: value for name, value in position.items() if name not in checkpoints.LATER}
     assert older != position
     file.write_bytes(checkpoints.encode(tensors, older, GOOD.digest()))
     assert train(GOOD, tmp_path)["step"] == 10

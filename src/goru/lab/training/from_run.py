@@ -35,7 +35,7 @@ def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
         run.cut_metrics(0)
         for line in lines:
             run.append(line)
-        run.save_checkpoint(tensors, position | {"metrics_bytes": run.metrics_bytes})
+        run.save_checkpoint(tensors, position)
 
 
 def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], dict[str, Any], list[dict[str, Any]]]:
@@ -48,7 +48,9 @@ def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], d
         raise LabError(f"only the number of steps or epochs may differ ({differences(same, config)}).")
     if config.optimizer.schedule != "constant":
         raise LabError("its learning rates depended on the number of steps (--schedule linear).")
-    saved = RunDirectory(earlier, there).load_checkpoint()
+    source = RunDirectory(earlier, there)
+    source.result()  # the files of a finished run are as it wrote them
+    saved = source.load_checkpoint()
     if saved is None:
         raise LabError("it has no checkpoint.")
     tensors, position = saved

@@ -117,7 +117,6 @@ def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop:
 
     def save() -> None:
         position.seconds = time.monotonic() - started
-        position.metrics_bytes = run.metrics_bytes
         # The last loss can be finite and the parameters not: they must not replace good ones.
         if training.finite:
             run.save_checkpoint(training.tensors(), dataclasses.asdict(position))

@@ -21,6 +21,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -63,6 +64,7 @@ class RunDirectory:
         self.path, self.config = path, config
         self._metrics = -1
         self.metrics_bytes = 0
+        self._written = hashlib.sha256()  # of these bytes
         self.checkpoint_step: int | None = None
         self.notes: list[str] = []
         """Notes on this attempt, for environment.json."""
@@ -89,7 +91,7 @@ class RunDirectory:
                 continue
             try:
                 tensors, position = checkpoints.read(self.path / name, self.config.digest())
-                self._check_metrics(position["metrics_bytes"])
+                self._check_metrics(position)
             except checkpoints.UnusableError as error:
                 damage.append(str(error))
                 continue
@@ -103,15 +105,21 @@ class RunDirectory:
             raise self.unusable_checkpoint(damage[0])
         return None
 
-    def _check_metrics(self, size: int) -> None:
+    def _check_metrics(self, position: dict[str, Any]) -> None:
+        """Raise UnusableError if metrics.jsonl no longer begins with the lines that a checkpoint relies on."""
         from goru.lab.training.checkpoints import UnusableError
 
+        size = position["metrics_bytes"]
         try:
-            found = (self.path / "metrics.jsonl").stat().st_size
-        except OSError:
-            found = 0
-        if found < size:
-            raise UnusableError(f"relies on {size} bytes of metrics.jsonl, which has {found}")
+            content = untrusted.read_bytes(self.path / "metrics.jsonl")
+        except FileNotFoundError:
+            content = b""
+        if len(content) < size:
+            raise UnusableError(f"relies on {size} bytes of metrics.jsonl, which has {len(content)}")
+        content = content[:size]
+        expected = position.get("metrics_sha256", "")  # older versions did not record it
+        if not content.endswith(b"\n") or expected not in ("", hashlib.sha256(content).hexdigest()):
+            raise UnusableError(f"relies on the first {size} bytes of metrics.jsonl, which have changed")
 
     def unusable_checkpoint(self, why: str) -> UnusableCheckpointError:
         """The error for a checkpoint that cannot be used; `why` completes the sentence."""
@@ -127,6 +135,7 @@ class RunDirectory:
         with self._writing():
             self._metrics = durable.open_for_writing(path, os.O_APPEND)
             os.ftruncate(self._metrics, size)
+            self._written = hashlib.sha256(os.pread(self._metrics, size, 0))
         self.metrics_bytes = size
 
     def append(self, record: dict[str, Any]) -> None:
@@ -135,11 +144,16 @@ class RunDirectory:
         with self._writing():
             durable.write_all(self._metrics, line)
         self.metrics_bytes += len(line)
+        self._written.update(line)
 
     def save_checkpoint(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
-        """Write a checkpoint; the last one becomes the previous one. A failure at any point leaves a good one."""
+        """Write a checkpoint that relies on the metrics so far; the last one becomes the previous one.
+
+        A failure at any point leaves a good one.
+        """
         from goru.lab.training import checkpoints
 
+        position = position | {"metrics_bytes": self.metrics_bytes, "metrics_sha256": self._written.hexdigest()}
         content = checkpoints.encode(tensors, position, self.config.digest())
         with self._writing():
             os.fsync(self._metrics)  # the checkpoint relies on these bytes
