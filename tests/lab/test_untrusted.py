@@ -15,11 +15,13 @@ from safetensors import safe_open
 
 from goru.lab.cli import main
 from goru.lab.errors import LabError, printable
+from goru.lab.report.reading import load
 from goru.lab.training import checkpoints
-from goru.lab.training.config import override
+from goru.lab.training.config import RunConfig, override
 from goru.lab.training.loop import train
 from goru.lab.untrusted import parse_json, read_bytes
 from tests.lab.small import outcome, small
+from tests.lab.test_report import write_run
 
 GOOD, BAD = small("parenthesis", "gru", steps=10), small("parenthesis", "goru", steps=10)
 
@@ -101,6 +103,90 @@ def test_bad_runs_stop_neither_status_nor_report(
     report = (folder / "report" / "report.md").read_text()
     assert "GRU" in report
     assert "\x1b" not in report
+
+
+NAN, INFINITY = float("nan"), float("inf")
+NUMBERS: tuple[Any, ...] = (None, "4", [], {}, True, -1, NAN, INFINITY, -INFINITY, 1e300, 10**17)
+SPECTRA: tuple[Any, ...] = (NAN, [], [[], []], [[NAN, 1.0]], [[INFINITY, 1.0]], [[1e308, 1.0]], [[1, 2], [3]], [["1"]])
+
+
+def forged_results() -> list[tuple[str, Any]]:
+    fields = ("step", "total_seconds", "baseline", "parameters", "hidden_to_hidden_parameters", "steps_per_s")
+    forged = [(name, value) for name in fields for value in NUMBERS]
+    forged += [("baseline", 0), ("baseline", 1e-300)]
+    return forged + [("final", {"test_loss": value}) for value in NUMBERS if value != -1 and value != 10**17]
+
+
+def forged_lines() -> list[tuple[str, Any]]:
+    forged = [(name, value) for name in ("step", "last_step", "seconds", "baseline") for value in NUMBERS]
+    forged += [("baseline", 0), ("baseline", 1e-300)]
+    return forged + [("test_loss", value) for value in (None, "4", [], {}, True, 1e300, 1e308)]
+
+
+def forge(config: RunConfig, folder: Path, source: Path) -> Path:
+    """A copy of a run as one more seed, without checksums."""
+    shutil.copytree(BAD.directory(source), config.directory(folder))
+    directory = config.directory(folder)
+    (directory / "config.json").write_text(config.to_json())
+    (directory / "manifest.json").unlink()
+    return directory
+
+
+@pytest.mark.parametrize("file", ["result.json", "metrics.jsonl", "figure.json"])
+def test_forged_numbers_are_left_out(
+    file: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of runs without checksums, or whose checksums were forged too."""
+    folder = tmp_path / "runs"
+    shutil.copytree(finished, folder)
+    if file == "result.json":
+        attacks = forged_results()
+    elif file == "metrics.jsonl":
+        attacks = forged_lines()
+    else:
+        good = {"spectrum_truth": [[1.0, 2.0]], "spectrum_prediction": [[1.0, 2.0]]}
+        good |= {"spectrum_seconds_a_frame": 0.01, "spectrum_highest_hertz": 4000.0}
+        attacks = [(name, good | {name: value}) for name in list(good)[:2] for value in SPECTRA]
+        attacks += [(name, good | {name: value}) for name in list(good)[2:] for value in (*NUMBERS, 0, 1e-300)]
+        gates = json.loads((BAD.directory(finished) / file).read_text())
+        for name in ("gate_threshold", "gate_share_brackets"):
+            attacks += [(name, gates | {name: value}) for value in NUMBERS if value != -1]
+        attacks += [
+            (name, gates | {name: [value] * 12}) for name in ("gate_share", "noise") for value in (NAN, [], "1")
+        ]
+    for seed, (name, value) in enumerate(attacks, 1):
+        directory = forge(override(BAD, {"seed": seed}), folder, finished)
+        if file == "figure.json":
+            (directory / file).write_text(json.dumps(value))
+            continue
+        if file == "metrics.jsonl":  # an unfinished run
+            (directory / "result.json").unlink()
+        first, _, rest = (directory / file).read_text().partition("\n" if file == "metrics.jsonl" else "\0")
+        (directory / file).write_text(json.dumps(json.loads(first) | {name: value}) + "\n" + rest)
+    assert main(["status", "--runs", str(folder)]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    if file != "figure.json":
+        assert output.out.count("skipped: ") == len(attacks)
+    assert main(["report", "--runs", str(folder)]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert output.out.count("skipped: ") == len(attacks)
+    assert "GRU" in (folder / "report" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("loss", [NAN, INFINITY, 3.4e38, -3.4e38, 0])
+@pytest.mark.parametrize("experiment", ["parenthesis", "adding"])
+def test_losses_of_a_diverging_run_are_shown(loss: float, experiment: str, tmp_path: Path) -> None:
+    """An evaluation of a network that diverges may give any of these."""
+    for seed, place in enumerate((0, 1, -1)):
+        file = write_run(tmp_path, experiment, "gru", [2.0, 1.0, 0.5], seed=seed, finished=False) / "metrics.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        lines[place]["test_loss"] = loss
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["status", "--runs", str(tmp_path)]) == 0
+    assert main(["report", "--runs", str(tmp_path)]) == 0
+    assert len(load(tmp_path)[0][0].records) == 3
 
 
 def test_control_characters_of_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
