@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from goru.lab import paper
 from goru.lab.cli import main
 from goru.lab.errors import LabError, printable
 from goru.lab.report.reading import load
@@ -103,6 +104,38 @@ def test_bad_runs_stop_neither_status_nor_report(
     report = (folder / "report" / "report.md").read_text()
     assert "GRU" in report
     assert "\x1b" not in report
+
+
+def test_one_damaged_run_does_not_stop_a_grid(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fails with its sentence; the others go on."""
+    folder = tmp_path / "runs"
+    attacks: dict[str, Callable[[Path], object]] = {
+        "is not the file that the run wrote": lambda path: path.write_text(path.read_text() + " "),
+        "is not valid JSON": replaced("{"),
+        "should be an object": replaced([]),
+        "should have a number within bounds as step": replaced({}),
+        "is not a regular file": as_pipe,
+    }
+    damaged = [override(BAD, {"seed": seed}) for seed, _ in enumerate(attacks, 1)]
+    for config, (said, attack) in zip(damaged, attacks.items(), strict=True):
+        shutil.copytree(BAD.directory(finished), config.directory(folder))
+        if said.startswith("should"):
+            (config.directory(folder) / "manifest.json").unlink()
+        attack(config.directory(folder) / "result.json")
+    stray = override(GOOD, {"seed": 1})  # not finished, and its metrics are no object
+    stray.directory(folder).mkdir(parents=True)
+    (stray.directory(folder) / "metrics.jsonl").write_text("[]\n")
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [*damaged, GOOD, stray])
+    assert main(["reproduce", "parenthesis", "--runs", str(folder), "--jobs", "2"]) == 1
+    assert outcome(GOOD.directory(folder)) == outcome(GOOD.directory(finished))
+    assert outcome(stray.directory(folder))["result"]["step"] == 10
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(attacks)
+    for line, config, said in zip(lines, damaged, attacks, strict=True):
+        assert line.startswith(f"goru: failed: parenthesis/small/goru/seed{config.seed}: {config.directory(folder)}")
+        assert said in line
 
 
 NAN, INFINITY = float("nan"), float("inf")

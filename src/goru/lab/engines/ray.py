@@ -24,7 +24,7 @@ from goru.lab import locks
 from goru.lab.engines import process
 from goru.lab.engines.local import Job
 from goru.lab.errors import LabError, UsageError
-from goru.lab.training.run_directory import read_json
+from goru.lab.training.run_directory import finished
 
 INSTALL = 'pip install -c constraints.txt ".[ray]" in a checkout'
 ANSWER_SECONDS = 5.0
@@ -137,8 +137,10 @@ def _cancel(ray: Any, pending: dict[Any, Job]) -> None:
                 del left[reference]
     for job in pending.values():
         if job.state == "running":
-            finished = read_json(job.directory / "result.json") is not None
-            job.state = "finished" if finished else "stopped"
+            try:
+                job.state = "finished" if finished(job.directory) else "stopped"
+            except LabError as error:
+                job.state, job.message = "failed", str(error)
 
 
 def _settings() -> dict[str, str]:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from goru.lab import durable, locks, untrusted
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
-from goru.lab.training import manifest
+from goru.lab.training import checks, manifest
 from goru.lab.training.config import RunConfig, as_on, differences, from_json
 
 if TYPE_CHECKING:
@@ -72,11 +72,8 @@ class RunDirectory:
     # Reading what an earlier attempt left
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the run is finished; LabError if a file of a finished run has changed."""
-        result = read_json(self.path / "result.json")
-        if result is not None:
-            manifest.verify(self.path)
-        return result
+        """The result, if the run is finished; LabError if a file of a finished run is malformed or has changed."""
+        return finished(self.path)
 
     def load_checkpoint(self) -> Checkpoint | None:
         """Tensors and position of the last checkpoint; None if there is none yet.
@@ -285,6 +282,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return untrusted.read_json(path)
     except FileNotFoundError:
         return None
+
+
+def finished(path: Path) -> dict[str, Any] | None:
+    """The result of a finished run, None for any other; LabError if it is malformed or a file has changed."""
+    result = read_json(path / "result.json")
+    if result is not None:
+        manifest.verify(path)
+        checks.check_result(path / "result.json", result)
+    return result
 
 
 def read_config(path: Path) -> RunConfig | None:
