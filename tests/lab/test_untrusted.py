@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from goru.lab import paper
 from goru.lab.cli import main
@@ -298,6 +299,11 @@ def test_a_damaged_environment_does_not_stop_a_run(attack: str, stopped: Path, t
         ({"metrics_bytes": 3, "metrics_sha256": ""}, "relies on the first 3 bytes of metrics.jsonl"),
         ({"metrics_sha256": 1}, "metrics_sha256 is 1"),
         ({"seconds": float("nan")}, "seconds is nan"),
+        ({"seconds": 1e300}, "seconds is 1e[+]300"),
+        ({"step": 0}, "loss_count is 2 at step 0"),
+        ({"step": 0, "loss_count": 0}, "it is at step 0, the last one is 10"),
+        ({"loss_count": 10**17}, "loss_count is 100000000000000000 at step 7"),
+        ({"waited": 8}, "waited is 8 at step 7"),
         ({"reached": 1}, "reached is 1"),
         ({"best_score": [1]}, r"best_score is \[1\]"),
         ({"more": 1}, "other fields"),
@@ -334,11 +340,69 @@ def test_positions_that_are_no_objects(position: str, stopped: Path, tmp_path: P
         train(GOOD, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["optimizer/0/mean_square", "best/head.bias", "parameter/head.bias", "random/torch"])
-def test_forged_tensors(name: str, stopped: Path, tmp_path: Path) -> None:
-    file = stopped / "checkpoint.safetensors"
-    tensors, position = checkpoints.read(file, GOOD.digest())
-    tensors[name] = torch.zeros(3)
-    file.write_bytes(checkpoints.encode(tensors, position, GOOD.digest()))
-    with pytest.raises(LabError, match="does not fit this network"):
-        train(GOOD, tmp_path)
+def stop_at_three(config: RunConfig, folder: Path) -> Path:
+    count = iter(range(1, 100))
+    with pytest.raises(LabError, match="stopped at step 3"):
+        train(config, folder, stop=lambda: next(count) == 3)
+    return config.directory(folder) / "checkpoint.safetensors"
+
+
+FORGED: dict[str, Callable[[Tensor | None], Tensor | None]] = {
+    "missing": lambda good: None,
+    "another-shape": lambda good: torch.zeros(3),
+    "a-scalar": lambda good: torch.tensor(-1.0),
+    "integer": lambda good: None if good is None else good.to(torch.int64),
+    "complex": lambda good: None if good is None else good.to(torch.complex64),
+    "double": lambda good: None if good is None else good.to(torch.float64),
+    "one-more-dimension": lambda good: None if good is None else good.unsqueeze(0),
+}
+TEXT = {"layer.hidden_size": 6, "batch": 3}
+NAMES = {
+    GOOD: ("optimizer/0/mean_square", "parameter/head.bias", "random/torch"),
+    small("penn_treebank", "lstm", TEXT): ("carry/0", "carry/1", "best/head.bias", "optimizer/1/mean_square"),
+    small("penn_treebank", "goru", TEXT | {"optimizer.rule": "adam"}): (
+        "carry/0",
+        "optimizer/0/step",
+        "optimizer/0/exp_avg",
+    ),
+}
+EXTRA = (
+    "optimizer/999/x",
+    "optimizer/0/x",
+    "optimizer/-1/mean_square",
+    "optimizer/x/y",
+    "carry/7",
+    "best/x",
+    "buffer/x",
+)
+EXTRA += ("parameter/x", "random/x", "x", "", "\x1b[31m")
+
+
+@pytest.mark.parametrize("config", NAMES, ids=lambda config: f"{config.experiment}-{config.model}")
+def test_forged_tensors(config: RunConfig, tmp_path: Path) -> None:
+    """With a checksum that is right: exactly the tensors of this network are taken, of their shapes and types."""
+    file = stop_at_three(config, tmp_path)
+    content = file.read_bytes()
+    tensors, position = checkpoints.read(file, config.digest())
+    attacks: list[dict[str, Tensor]] = [tensors | {name: torch.zeros(3)} for name in EXTRA if name not in tensors]
+    for name in NAMES[config]:
+        for forge in FORGED.values():
+            forged = {**tensors, name: forge(tensors[name])}
+            attacks.append({key: tensor for key, tensor in forged.items() if tensor is not None})
+    attacks.append({name: tensor for name, tensor in tensors.items() if not name.startswith("best/")})
+    attacks.append({name: tensor for name, tensor in tensors.items() if not name.startswith("carry/")})
+    for attack in attacks:
+        if same(attack, tensors):
+            continue
+        file.write_bytes(checkpoints.encode(attack, position, config.digest()))
+        with pytest.raises(LabError, match="does not fit this network") as error:
+            train(config, tmp_path)
+        assert "\x1b" not in str(error.value)
+    file.write_bytes(content)
+    assert train(config, tmp_path)["step"] == config.steps
+
+
+def same(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
+    return some.keys() == others.keys() and all(
+        tensor.dtype == others[name].dtype and torch.equal(tensor, others[name]) for name, tensor in some.items()
+    )

@@ -18,6 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from goru.lab.errors import LabError
+from goru.lab.training.checks import is_number
 from goru.lab.untrusted import parse_json
 
 FORMAT = "goru.lab.checkpoint/1"
@@ -110,6 +111,11 @@ def _position(text: str) -> dict[str, Any]:
                 raise ValueError(f"{name} is {value!r:.40}")
             if not math.isfinite(value) or (value < 0 and name != "best_score" and name != "loss_sum"):
                 raise ValueError(f"{name} is {value!r:.40}")
+        if not is_number(position["seconds"]):
+            raise ValueError(f"seconds is {position['seconds']!r:.40}")
+        for name in ("loss_count", "best_step", "waited"):
+            if position[name] > position["step"]:
+                raise ValueError(f"{name} is {position[name]} at step {position['step']}")
     except (LabError, ValueError) as error:
         raise UnusableError(f"has an invalid position ({error})") from None
     return position
