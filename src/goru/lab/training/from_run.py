@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from goru.lab.errors import LabError
+from goru.lab.training.checks import check_metrics
 from goru.lab.training.config import RunConfig, differences
 from goru.lab.training.run_directory import RunDirectory, has_begun, hold, read_config, read_json, read_metrics
 from goru.lab.training.state import planned_steps
@@ -50,7 +51,7 @@ def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], d
         raise LabError("its learning rates depended on the number of steps (--schedule linear).")
     source = RunDirectory(earlier, there)
     source.result()  # the files of a finished run are as it wrote them
-    saved = source.load_checkpoint()
+    saved = source.load_checkpoint(change=False)
     if saved is None:
         raise LabError("it has no checkpoint.")
     tensors, position = saved
@@ -58,6 +59,7 @@ def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], d
     if position["step"] > last_step:
         raise LabError(f"it is at step {position['step']} already, of {last_step} wanted.")
     lines = read_metrics(earlier, position["metrics_bytes"])
+    check_metrics(earlier / "metrics.jsonl", lines)
     lines[0]["last_step"] = last_step
     extra = [line["step"] for line in lines if "loss" not in line and line["step"] % eval_every]
     if extra:

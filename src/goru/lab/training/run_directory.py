@@ -75,10 +75,10 @@ class RunDirectory:
         """The result, if the run is finished; LabError if a file of a finished run is malformed or has changed."""
         return finished(self.path)
 
-    def load_checkpoint(self) -> Checkpoint | None:
+    def load_checkpoint(self, *, change: bool = True) -> Checkpoint | None:
         """Tensors and position of the last checkpoint; None if there is none yet.
 
-        If the last one is unusable, the one before is used.
+        If the last one is unusable, the one before is used, and the last one renamed unless `change` is False.
         """
         from goru.lab.training import checkpoints
 
@@ -92,7 +92,7 @@ class RunDirectory:
             except checkpoints.UnusableError as error:
                 damage.append(str(error))
                 continue
-            if damage:
+            if damage and change:
                 with self._writing():
                     os.replace(self.path / CHECKPOINT, self.path / DAMAGED)  # so it never becomes the previous one
                 self.notes.append(f"{CHECKPOINT} {damage[0]}; continued from the one before it")
