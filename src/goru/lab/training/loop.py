@@ -80,8 +80,8 @@ def prepare(config: RunConfig, runs: Path, make: Callable[[RunConfig], T], from_
     with enough_memory():
         training = make(config)
         environment.check_kernels(training.network, begun)
-    if from_run is not None:
-        begin_from(from_run, config, runs)
+        if from_run is not None:
+            begin_from(from_run, config, runs)
     return training
 
 
@@ -90,11 +90,20 @@ def enough_memory() -> Iterator[None]:
     """Turn a failed allocation into a LabError."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not re.search("(not enough|out of) memory", str(error)):
+    except (MemoryError, RuntimeError, ValueError) as error:
+        if not isinstance(error, MemoryError) and not _TOO_LARGE.search(str(error)):
             raise
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else "out of memory"
-        raise LabError(f"there is not enough memory for this run ({reason}); try a smaller --batch.") from None
+        reason = reason if len(reason) <= 200 else f"{reason[:200]}..."
+        message = f"there is not enough memory for this run ({reason}); try a smaller --batch or smaller sizes."
+        raise LabError(message) from None
+
+
+_TOO_LARGE = re.compile(
+    "(not enough|out of|can't allocate) memory|size calculation overflowed|array is too big|"
+    "Maximum allowed (dimension|size) exceeded"
+)
+"""What torch and NumPy say of an array that is too large; a failed allocation is not always a MemoryError."""
 
 
 def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engine: str, processes: int = 1) -> None:
