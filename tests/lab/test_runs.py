@@ -236,14 +236,21 @@ def test_a_planted_link_is_not_followed(name: str, tmp_path: Path) -> None:
         train(CONFIG, tmp_path / "runs")
 
 
-def test_a_run_directory_that_is_a_link(tmp_path: Path) -> None:
-    directory = CONFIG.directory(tmp_path / "runs")
-    directory.parent.mkdir(parents=True)
+@pytest.mark.parametrize("depth", range(4))
+def test_a_run_directory_below_a_link(depth: int, tmp_path: Path) -> None:
+    """No folder between the runs and a run's files may be a link; the folder of the runs itself may."""
     (tmp_path / "elsewhere").mkdir()
-    directory.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "runs").symlink_to(tmp_path / "real")
+    (tmp_path / "real").mkdir()
+    directory = CONFIG.directory(tmp_path / "runs")
+    link = [directory, *directory.parents][depth]
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(LabError, match="is a link: name the folder that it points to"):
         train(CONFIG, tmp_path / "runs")
     assert not list((tmp_path / "elsewhere").iterdir())
+    link.unlink()
+    assert train(CONFIG, tmp_path / "runs")["step"] == 40
 
 
 @pytest.fixture

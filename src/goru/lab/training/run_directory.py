@@ -198,7 +198,7 @@ def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
     """Create or reopen the directory of a configuration and hold its lock."""
     run = RunDirectory(config.directory(runs), config)
     try:
-        durable.make_folder(run.path)
+        durable.make_folder(run.path, runs)
         lock = durable.open_for_writing(run.path / "lock")
     except OSError as error:
         raise run._unwritable(error) from None
