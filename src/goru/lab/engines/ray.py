@@ -159,10 +159,14 @@ def _mark(runs: Path) -> Iterator[Path]:
     try:
         runs.mkdir(parents=True, exist_ok=True)
         for left in runs.glob(f"{MARK}-*"):  # of engines that were killed
-            with contextlib.suppress(OSError), left.open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                left.unlink()
-        held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            with contextlib.suppress(OSError):
+                file = os.open(left, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)  # it may be a pipe
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    left.unlink()
+                finally:
+                    os.close(file)
+        held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise LabError(f"cannot write to {runs}: {error.strerror or error}.") from None
