@@ -215,7 +215,7 @@ def test_no_link_is_followed(link: str, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / link).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(LabError, match="cannot write the record .* is a link: name the folder that it points to"):
+    with pytest.raises(LabError, match=r"cannot write the record .* is a link: name the folder that it points to"):
         record.write(tmp_path / "runs", tmp_path / "results")
     assert not list((tmp_path / "elsewhere").iterdir())
 

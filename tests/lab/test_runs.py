@@ -349,6 +349,26 @@ def test_other_kernels_are_refused_or_recorded(tmp_path: Path, monkeypatch: pyte
     assert "computed with manual" in second["notes"][0]
 
 
+@pytest.mark.parametrize("damage", ["{", '{"attempts": []}', '{"attempts": [1]}', '{"attempts": [{}]}', None])
+def test_other_kernels_are_refused_without_the_environment(
+    damage: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint names the kernels too."""
+    monkeypatch.delenv("GORU_OTHER_KERNELS", raising=False)
+    monkeypatch.setenv("GORU_BACKEND", "manual")
+    directory = stop_goru(tmp_path)
+    (directory / "environment.json").unlink()
+    if damage is not None:
+        (directory / "environment.json").write_text(damage)
+    checkpoint = (directory / "checkpoint.safetensors").read_bytes()
+    monkeypatch.setenv("GORU_BACKEND", "reference")
+    with pytest.raises(LabError, match=r"was computed with manual .* would continue with reference .*--other-kernels"):
+        train(small("copying", "goru"), tmp_path)
+    assert (directory / "checkpoint.safetensors").read_bytes() == checkpoint
+    monkeypatch.setenv("GORU_BACKEND", "manual")
+    assert train(small("copying", "goru"), tmp_path)["step"] == 40
+
+
 def test_a_backend_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GORU_BACKEND", "evil")
     with pytest.raises(LabError, match=r"GORU_BACKEND must be one of .*, got 'evil'"):

@@ -31,7 +31,7 @@ COUNTS = ("step", "metrics_bytes", "loss_count", "best_step", "waited")
 """Fields of a position that are whole numbers."""
 FLAGS = ("reached",)
 """Fields that are true or false."""
-TEXTS = ("metrics_sha256",)
+TEXTS = ("metrics_sha256", "backend", "isa")
 """Fields that are texts."""
 LATER = (*FLAGS, *TEXTS)
 """Fields that checkpoints of older versions do not have."""
@@ -57,6 +57,10 @@ class Position:
     """Evaluations since the best one."""
     reached: bool = False
     """Whether the last evaluation was below `stop_below`."""
+    backend: str = ""
+    """The implementation that computed the last steps, in case that environment.json is lost."""
+    isa: str = ""
+    """Its instruction set."""
 
 
 class UnusableError(Exception):

@@ -113,7 +113,7 @@ def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engin
             training.restore(*saved)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise run.unusable_checkpoint(f"does not fit this network ({error})") from None
-    described = environment.describe(run, training.network, engine, training.position.step, processes)
+    described = environment.describe(run, training.network, engine, training.position, processes)
     run.cut_metrics(training.position.metrics_bytes)
     run.write_json("environment.json", described)
 
