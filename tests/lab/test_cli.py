@@ -178,10 +178,24 @@ def test_what_is_missing(argv: list[str], said: str, capsys: pytest.CaptureFixtu
     assert said in capsys.readouterr().err
 
 
+LARGEST = str(2**31 - 1)
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["run", "copying", "--batch", "1000000000000"], "there is not enough memory for this run"),
+        (["run", "copying", "--recall", "1000", "--batch", LARGEST], "there is not enough memory for this run"),
+        (["run", "copying", "--hidden-size", "1000000000"], "there is not enough memory for this run"),
+        (["run", "copying", "--model", "gru", "--hidden-size", LARGEST], "there is not enough memory for this run"),
+        (["run", "copying", "--delay", LARGEST, "--test-size", LARGEST], "there is not enough memory for this run"),
+        (["run", "parenthesis", "--kinds", LARGEST, "--length", LARGEST], "there is not enough memory for this run"),
+        (["run", "copying", "--batch", str(2**31)], "--batch should be below 2^31, 2147483648."),
+        (["run", "copying", "--batch", str(10**23)], "--batch should be below 2^31"),
+        (["run", "copying", "--hidden-size", str(10**17)], "--hidden-size should be below 2^31"),
+        (["run", "copying", "--delay", str(10**17)], "--delay should be below 2^31"),
+        (["run", "parenthesis", "--length", str(10**17)], "--length should be below 2^31"),
+        (["run", "copying", "--steps", str(10**400)], "--steps should be below 2^31"),
+        (["reproduce", "copying", "--seeds", "1000000000"], "--seeds should be between 1 and 10000, got 1000000000"),
         (["run", "copying", "--device", "meta"], "--device meta cannot be used here"),
         (["run", "copying", "--variant", "v" * 300], "variant should have at most 200 bytes, got 300"),
         (["run", "copying", "--threads", "1000000"], "threads should be at most 1024, got 1000000"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from collections.abc import Callable
@@ -130,15 +131,49 @@ def damage_stopped(stopped: Path, finished: Path, folder: Path, count: int, seed
     chance = random.Random(seed)
     expected = outcome(CONFIG.directory(finished))
     for number in range(count):
-        shutil.rmtree(folder / "runs", ignore_errors=True)
-        shutil.copytree(stopped, folder / "runs")
-        directory = CONFIG.directory(folder / "runs")
+        directory = copy(stopped, folder)
         names = ["checkpoint.safetensors", "environment.json"]
         for name in chance.sample(names, chance.choice([1, 1, 2])):
             content = (directory / name).read_bytes()
             (directory / name).write_bytes(chance.choice([flip, cut, zeros, noise, longer])(chance, content))
         train(CONFIG, folder / "runs")
         assert outcome(directory) == expected, (seed, number)
+
+
+def damage_texts_of_stopped(stopped: Path, finished: Path, folder: Path, count: int, seed: str) -> dict[str, int]:
+    """A text file is damaged: the run ends with the same bits, or with a sentence, and never seals what is false."""
+    chance = random.Random(seed)
+    expected = outcome(CONFIG.directory(finished))
+    seen: dict[str, int] = {}
+    for number in range(count):
+        directory = copy(stopped, folder)
+        file = directory / chance.choice(["metrics.jsonl", "metrics.jsonl", "config.json", "failure.json"])
+        if file.name == "failure.json":
+            file.write_text('{"message": "no space left", "failed_time": 1.5}\n')
+        file.write_bytes(chance.choice(KINDS)(chance, file.read_bytes()))
+        with contextlib.suppress(LabError):
+            progress.read(directory)
+        load(folder / "runs")
+        try:
+            train(CONFIG, folder / "runs")
+        except LabError:
+            assert file.name != "failure.json", (seed, number)
+            assert not (directory / "result.json").exists(), (seed, number)
+            assert not (directory / manifest.NAME).exists(), (seed, number)
+            ended = f"{file.name} refused"
+        else:
+            assert outcome(directory) == expected, (seed, number)
+            assert manifest.verify(directory) == "run"
+            ended = f"{file.name} mended"
+        seen[ended] = seen.get(ended, 0) + 1
+    return seen
+
+
+def copy(stopped: Path, folder: Path) -> Path:
+    """A fresh copy of the stopped run."""
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+    shutil.copytree(stopped, folder / "runs")
+    return CONFIG.directory(folder / "runs")
 
 
 def test_finished_runs(finished: Path, tmp_path: Path) -> None:
@@ -148,6 +183,11 @@ def test_finished_runs(finished: Path, tmp_path: Path) -> None:
 
 def test_stopped_runs(stopped: Path, finished: Path, tmp_path: Path) -> None:
     damage_stopped(stopped, finished, tmp_path, 6, "a few")
+
+
+def test_texts_of_stopped_runs(stopped: Path, finished: Path, tmp_path: Path) -> None:
+    seen = damage_texts_of_stopped(stopped, finished, tmp_path, 24, "a few")
+    assert {"metrics.jsonl refused", "config.json refused", "failure.json mended"} <= seen.keys()
 
 
 @pytest.mark.soak
@@ -161,3 +201,10 @@ def test_ten_thousand_files_of_finished_runs(part: int, finished: Path, tmp_path
 @pytest.mark.parametrize("part", range(4))
 def test_a_thousand_checkpoints(part: int, stopped: Path, finished: Path, tmp_path: Path) -> None:
     damage_stopped(stopped, finished, tmp_path, 250, f"many {part}")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(4))
+def test_a_thousand_texts_of_stopped_runs(part: int, stopped: Path, finished: Path, tmp_path: Path) -> None:
+    seen = damage_texts_of_stopped(stopped, finished, tmp_path, 250, f"many {part}")
+    assert seen["metrics.jsonl refused"] > 50

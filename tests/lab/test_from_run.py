@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from goru.lab.errors import LabError
+from goru.lab.training import checkpoints
 from goru.lab.training.config import RunConfig, override
 from goru.lab.training.from_run import begin_from
 from goru.lab.training.loop import train
@@ -90,6 +93,72 @@ def test_refused(there: dict[str, Any], here: dict[str, Any], message: str, tmp_
     assert str(error.value).startswith(f"cannot continue from {shorter.directory(tmp_path)}: ")
     assert message in str(error.value)
     assert not config.directory(tmp_path).exists()
+
+
+def test_a_finished_run_with_changed_files(tmp_path: Path) -> None:
+    config = small("copying", "gru")
+    shorter = override(config, {"steps": 20, "variant": "short"})
+    train(shorter, tmp_path)
+    file = shorter.directory(tmp_path) / "metrics.jsonl"
+    file.write_text(file.read_text().replace('"step": 20', '"step": 21'))
+    with pytest.raises(LabError, match=r"cannot continue from .*metrics\.jsonl is not the file that the run wrote"):
+        begin_from(shorter.directory(tmp_path), config, tmp_path)
+    assert not config.directory(tmp_path).exists()
+
+
+def with_metrics(directory: Path, config: RunConfig, content: str) -> None:
+    """Metrics that are no longer those of the run, and a checkpoint that relies on them."""
+    file = directory / "checkpoint.safetensors"
+    tensors, position = checkpoints.read(file, config.digest())
+    (directory / "metrics.jsonl").write_text(content)
+    position |= {"metrics_bytes": len(content), "metrics_sha256": hashlib.sha256(content.encode()).hexdigest()}
+    file.write_bytes(checkpoints.encode(tensors, position, config.digest()))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        lambda lines: ["[1]\n", *lines],
+        lambda lines: [*lines, '{"seconds": 1.0}\n'],
+        lambda lines: [*lines, '{"step": "4", "seconds": 1.0}\n'],
+        lambda lines: [*lines, '{"step": null, "seconds": 1.0}\n'],
+        lambda lines: [*lines, '{"step": 4.5, "seconds": 1.0}\n'],
+        lambda lines: [*lines, "\n"],
+        lambda lines: lines[1:],
+        lambda lines: ["\n", "\n"],
+        lambda lines: [" "],
+        lambda lines: [""],
+        lambda lines: [line.rstrip("\n") for line in lines],
+    ],
+)
+def test_hostile_metrics(attack: Callable[[list[str]], list[str]], tmp_path: Path) -> None:
+    config = small("copying", "gru")
+    longer = override(config, {"steps": 70, "variant": "long"})
+    count = iter(range(1, 100))
+    with pytest.raises(LabError, match="stopped at step 13"):
+        train(longer, tmp_path, stop=lambda: next(count) == 13)
+    directory = longer.directory(tmp_path)
+    lines = (directory / "metrics.jsonl").read_text().splitlines(keepends=True)
+    with_metrics(directory, longer, "".join(attack(lines)))
+    with pytest.raises(LabError, match=r"cannot continue from .*metrics\.jsonl"):
+        begin_from(directory, config, tmp_path)
+    assert not config.directory(tmp_path).exists()
+
+
+def test_the_source_is_not_changed(tmp_path: Path) -> None:
+    """Not even if its last checkpoint is damaged."""
+    config = small("copying", "gru")
+    longer = override(config, {"steps": 70, "variant": "long"})
+    count = iter(range(1, 100))
+    with pytest.raises(LabError, match="stopped at step 13"):
+        train(longer, tmp_path, checkpoint_seconds=0, stop=lambda: next(count) == 13)
+    directory = longer.directory(tmp_path)
+    (directory / "checkpoint.safetensors").write_bytes(b"")
+    before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in directory.iterdir()}
+    begin_from(directory, config, tmp_path)
+    assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in directory.iterdir()} == before
+    train(config, tmp_path)
+    assert outcome(config.directory(tmp_path)) == fresh(config, tmp_path / "fresh")
 
 
 def test_command(tmp_path: Path) -> None:

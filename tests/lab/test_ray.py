@@ -355,6 +355,17 @@ def test_a_machine_that_does_not_share_the_folder(tmp_path: Path) -> None:
         )
 
 
+def test_planted_marks_neither_block_nor_lead_elsewhere(tmp_path: Path) -> None:
+    """A pipe with the name of a mark, a link to someone's file."""
+    (tmp_path / "treasure").write_text("mine")
+    os.mkfifo(tmp_path / ".grid-pipe")
+    (tmp_path / ".grid-link").symlink_to(tmp_path / "treasure")
+    code = "import sys; from pathlib import Path; from goru.lab.engines.ray import _mark\n"
+    code += "with _mark(Path(sys.argv[1])): pass"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=True)
+    assert (tmp_path / "treasure").read_text() == "mine"
+
+
 def test_the_settings_of_the_engine_go_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not those of the machine that carries it out: by them data are found and arithmetic is set."""
     monkeypatch.chdir(tmp_path)

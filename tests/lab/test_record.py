@@ -207,3 +207,25 @@ def test_from_the_command_line(source: Path, tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert failed.stderr.startswith("goru: there are no full-size runs")
     assert os.linesep not in failed.stderr.strip()
+
+
+@pytest.mark.parametrize("link", ["results", "results/copying", "results/copying/paper/goru/seed0"])
+def test_no_link_is_followed(link: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "copying", "goru", SOLVED)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LabError, match=r"cannot write the record .* is a link: name the folder that it points to"):
+        record.write(tmp_path / "runs", tmp_path / "results")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_checksums_are_not_added_through_a_link(tmp_path: Path) -> None:
+    """To a run of the record that has none, in a folder that someone planted."""
+    write_run(tmp_path / "elsewhere", "copying", "gru", SOLVED)
+    write_run(tmp_path / "runs", "denoise", "goru", SOLVED)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "copying").symlink_to(tmp_path / "elsewhere" / "copying")
+    with pytest.raises(LabError, match="is a link"):
+        record.write(tmp_path / "runs", tmp_path / "results")
+    assert not list((tmp_path / "elsewhere").rglob("manifest.json"))

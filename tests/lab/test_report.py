@@ -46,7 +46,8 @@ def write_run(
     lines = []
     for k, loss in enumerate(curve):
         first = {"last_step": 100 * (len(curve) - 1), "baseline": 1.0} if k == 0 else {}
-        lines.append({"step": 100 * k, **first, "test_loss": loss, "test_accuracy": 1 - loss / 3, "seconds": k * 2.0})
+        accuracy = 1 - loss / 3 if math.isfinite(loss) else 0.0
+        lines.append({"step": 100 * k, **first, "test_loss": loss, "test_accuracy": accuracy, "seconds": k * 2.0})
     (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if finished:
         result = {

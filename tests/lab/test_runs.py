@@ -145,6 +145,39 @@ def test_metrics_shorter_than_the_checkpoint(stopped: Path, tmp_path: Path) -> N
         train(CONFIG, tmp_path)
 
 
+def change_metrics(directory: Path, line: int) -> None:
+    """Another digit in a line of the metrics, which keep their length."""
+    file = directory / "metrics.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    name = '"test_loss": ' if "test_loss" in lines[line] else '"loss": '
+    before, _, after = lines[line].partition(name)
+    lines[line] = before + name + str((int(after[0]) + 1) % 10) + after[1:]
+    file.write_text("".join(lines))
+
+
+def test_changed_metrics_are_never_sealed(stopped: Path, tmp_path: Path) -> None:
+    change_metrics(stopped, 0)
+    with pytest.raises(LabError, match=r"relies on the first \d+ bytes of metrics\.jsonl, which have changed; delete"):
+        train(CONFIG, tmp_path)
+    assert not (stopped / "manifest.json").exists()
+
+
+def test_metrics_that_changed_between_two_checkpoints(tmp_path: Path) -> None:
+    """The one before does not rely on the changed line: the run goes on from there and writes the line anew."""
+    for stop in (13, 3):
+        count = iter(range(1, 1000))
+        with pytest.raises(LabError, match="stopped at"):
+            train(CONFIG, tmp_path, stop=lambda count=count, stop=stop: next(count) == stop)
+    directory = CONFIG.directory(tmp_path)
+    change_metrics(directory, -1)
+    train(CONFIG, tmp_path)
+    train(CONFIG, tmp_path / "whole")
+    assert outcome(directory) == outcome(CONFIG.directory(tmp_path / "whole"))
+    attempts = json.loads((directory / "environment.json").read_text())["attempts"]
+    assert [attempt["from_step"] for attempt in attempts] == [0, 13, 13]
+    assert "bytes of metrics.jsonl, which have changed; continued from the one before it" in attempts[2]["notes"][0]
+
+
 def test_what_a_kill_leaves_is_cleared(stopped: Path, tmp_path: Path) -> None:
     (stopped / ".checkpoint.safetensors.0123abcd.tmp").write_bytes(b"half a checkpoint")
     with (stopped / "metrics.jsonl").open("a") as file:
@@ -203,14 +236,21 @@ def test_a_planted_link_is_not_followed(name: str, tmp_path: Path) -> None:
         train(CONFIG, tmp_path / "runs")
 
 
-def test_a_run_directory_that_is_a_link(tmp_path: Path) -> None:
-    directory = CONFIG.directory(tmp_path / "runs")
-    directory.parent.mkdir(parents=True)
+@pytest.mark.parametrize("depth", range(4))
+def test_a_run_directory_below_a_link(depth: int, tmp_path: Path) -> None:
+    """No folder between the runs and a run's files may be a link; the folder of the runs itself may."""
     (tmp_path / "elsewhere").mkdir()
-    directory.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "runs").symlink_to(tmp_path / "real")
+    (tmp_path / "real").mkdir()
+    directory = CONFIG.directory(tmp_path / "runs")
+    link = [directory, *directory.parents][depth]
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(LabError, match="is a link: name the folder that it points to"):
         train(CONFIG, tmp_path / "runs")
     assert not list((tmp_path / "elsewhere").iterdir())
+    link.unlink()
+    assert train(CONFIG, tmp_path / "runs")["step"] == 40
 
 
 @pytest.fixture
@@ -307,6 +347,26 @@ def test_other_kernels_are_refused_or_recorded(tmp_path: Path, monkeypatch: pyte
     second = json.loads((directory / "environment.json").read_text())["attempts"][1]
     assert second["backend"] == "reference"
     assert "computed with manual" in second["notes"][0]
+
+
+@pytest.mark.parametrize("damage", ["{", '{"attempts": []}', '{"attempts": [1]}', '{"attempts": [{}]}', None])
+def test_other_kernels_are_refused_without_the_environment(
+    damage: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint names the kernels too."""
+    monkeypatch.delenv("GORU_OTHER_KERNELS", raising=False)
+    monkeypatch.setenv("GORU_BACKEND", "manual")
+    directory = stop_goru(tmp_path)
+    (directory / "environment.json").unlink()
+    if damage is not None:
+        (directory / "environment.json").write_text(damage)
+    checkpoint = (directory / "checkpoint.safetensors").read_bytes()
+    monkeypatch.setenv("GORU_BACKEND", "reference")
+    with pytest.raises(LabError, match=r"was computed with manual .* would continue with reference .*--other-kernels"):
+        train(small("copying", "goru"), tmp_path)
+    assert (directory / "checkpoint.safetensors").read_bytes() == checkpoint
+    monkeypatch.setenv("GORU_BACKEND", "manual")
+    assert train(small("copying", "goru"), tmp_path)["step"] == 40
 
 
 def test_a_backend_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ lock on it, so a temporary file without a lock belongs to a process that died.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -68,14 +69,35 @@ def _escaped(name: str) -> str:
     return name if name == "*" else "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
-def make_folder(folder: Path) -> None:
-    """Create a folder with its parents, durably; OSError if it exists as a link or a file."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+def make_folder(folder: Path, root: Path | None = None) -> None:
+    """Create a folder with its parents, durably; OSError if it, or a folder between it and `root`, is a link or a file.
+
+    `root`, by default the parent, is the user's own choice and may be a link.
+    """
+    root = folder.parent if root is None else root
+    missing = [one for one in (root, *root.parents) if not one.exists()]
+    root.mkdir(parents=True, exist_ok=True)
     for one in missing:
         sync_folder(one.parent)
-    if stat.S_ISLNK(os.lstat(folder).st_mode):
+    below = folder.relative_to(root).parts
+    for count in range(1, len(below) + 1):
+        one = root.joinpath(*below[:count])
+        try:
+            one.mkdir()
+        except OSError:  # some systems do not say first that it exists
+            if not os.path.lexists(one):
+                raise
+            _expect_folder(one)
+        else:
+            sync_folder(one.parent)
+
+
+def _expect_folder(folder: Path) -> None:
+    mode = os.lstat(folder).st_mode
+    if stat.S_ISLNK(mode):
         raise NotADirectoryError(f"{folder} is a link: name the folder that it points to")
+    if not stat.S_ISDIR(mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 def open_for_writing(path: Path, flags: int = 0) -> int:

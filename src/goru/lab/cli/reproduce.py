@@ -22,6 +22,8 @@ from goru.lab.errors import LabError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS
 
+MOST_SEEDS = 10_000
+
 
 @dataclass(frozen=True)
 class Options:
@@ -152,8 +154,8 @@ def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
         if variants or not set(names) <= set(with_tasks):
             raise UsageError(f"--tasks goes with {', '.join(with_tasks)} alone, without --variants.")
         variants = tuple(_task_variant(paper.experiment(names[0]), number) for number in options.tasks.split(","))
-    if options.seeds < 1:
-        raise UsageError(f"--seeds should be at least 1, got {options.seeds}.")
+    if not 1 <= options.seeds <= MOST_SEEDS:
+        raise UsageError(f"--seeds should be between 1 and {MOST_SEEDS}, got {options.seeds}.")
     configs = paper.grid(
         names,
         models=options.models,

@@ -16,6 +16,7 @@ from goru.lab.durations import duration
 from goru.lab.engines import progress
 from goru.lab.engines.local import Job
 from goru.lab.engines.progress import Progress
+from goru.lab.errors import LabError
 
 LIVE_SECONDS = 0.5
 PLAIN_SECONDS = 15.0
@@ -62,6 +63,14 @@ def runs_table(rows: Sequence[tuple[str, str, Progress]], width: int) -> Table:
     return table
 
 
+def _progress(job: Job) -> Progress:
+    """The progress of a job; nothing if its files are malformed, which its own process or the report says."""
+    try:
+        return progress.read(job.directory)
+    except LabError:
+        return Progress()
+
+
 class Display:
     """Shows jobs while they run; a context manager whose `refresh` may be called at any rate."""
 
@@ -100,7 +109,7 @@ class Display:
             self._shown = now
 
     def _line(self, job: Job) -> str:
-        p = progress.read(job.directory)
+        p = _progress(job)
         parts = [f"{job.state:8} {job.name}"]
         if p.last_step is not None:
             parts.append(f"step {p.step}/{p.last_step}")
@@ -122,7 +131,7 @@ class Display:
             active = [k for k, job in enumerate(jobs) if job.state == "running"]
             first = max(0, min((active[0] if active else 0) - 2, len(jobs) - room))
             jobs = jobs[first : first + room]
-        rows = [(job.name, job.state, progress.read(job.directory)) for job in jobs]
+        rows = [(job.name, job.state, _progress(job)) for job in jobs]
         done = sum(job.state in ("finished", "skipped") for job in self._jobs)
         failed = sum(job.state in ("failed", "busy") for job in self._jobs)
         line = f"{done} of {len(self._jobs)} runs finished" + (f", {failed} failed" if failed else "")

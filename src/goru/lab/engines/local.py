@@ -14,7 +14,7 @@ from goru.lab.engines import worker
 from goru.lab.engines.process import POLL_SECONDS, STOP_SECONDS, Worker
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
 from goru.lab.training.config import RunConfig, as_on
-from goru.lab.training.run_directory import check_same, read_config, read_json
+from goru.lab.training.run_directory import check_same, finished, read_config
 
 RETRIES = 3
 """How often to restart a run whose process or machine died, from its last checkpoint."""
@@ -48,12 +48,12 @@ class Job:
 
 
 def plan(configs: Sequence[RunConfig], runs: Path) -> list[Job]:
-    """The jobs of a grid. Finished runs are skipped; a finished run with different settings is a failure."""
+    """The jobs of a grid. Finished runs are skipped; one that is damaged or has different settings is a failure."""
     jobs = []
     for config in configs:
         job = Job(config, config.directory(runs))
         try:
-            if read_json(job.directory / "result.json") is not None:
+            if finished(job.directory):
                 if (there := read_config(job.directory)) is not None:
                     check_same(job.directory, as_on(there, config), config)
                 job.state = "skipped"

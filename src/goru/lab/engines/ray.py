@@ -24,7 +24,7 @@ from goru.lab import locks
 from goru.lab.engines import process
 from goru.lab.engines.local import Job
 from goru.lab.errors import LabError, UsageError
-from goru.lab.training.run_directory import read_json
+from goru.lab.training.run_directory import finished
 
 INSTALL = 'pip install -c constraints.txt ".[ray]" in a checkout'
 ANSWER_SECONDS = 5.0
@@ -137,8 +137,10 @@ def _cancel(ray: Any, pending: dict[Any, Job]) -> None:
                 del left[reference]
     for job in pending.values():
         if job.state == "running":
-            finished = read_json(job.directory / "result.json") is not None
-            job.state = "finished" if finished else "stopped"
+            try:
+                job.state = "finished" if finished(job.directory) else "stopped"
+            except LabError as error:
+                job.state, job.message = "failed", str(error)
 
 
 def _settings() -> dict[str, str]:
@@ -157,10 +159,14 @@ def _mark(runs: Path) -> Iterator[Path]:
     try:
         runs.mkdir(parents=True, exist_ok=True)
         for left in runs.glob(f"{MARK}-*"):  # of engines that were killed
-            with contextlib.suppress(OSError), left.open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                left.unlink()
-        held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            with contextlib.suppress(OSError):
+                file = os.open(left, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)  # it may be a pipe
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    left.unlink()
+                finally:
+                    os.close(file)
+        held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise LabError(f"cannot write to {runs}: {error.strerror or error}.") from None

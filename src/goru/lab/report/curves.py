@@ -104,7 +104,7 @@ def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
     finite = [s.mean[np.isfinite(s.mean)] for s in shown]
     known = [values for values in finite if len(values) and len(values) >= max(map(len, finite)) / 20]
     if not known:
-        return 0.0, 1.6 * group.baseline
+        return 0.01 * group.baseline if one.log_loss else 0.0, 1.6 * group.baseline
     lowest, highest = min(float(v.min()) for v in known), max(float(v.max()) for v in known)
     if one.log_loss:
         return 0.8 * max(lowest, 1e-9), 1.2 * max(highest, group.baseline)
@@ -113,7 +113,7 @@ def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
     if held_out(group) == "test loss":
         return 0.0, max(1.6 * group.baseline, 1.15 * max(float(v.min()) for v in known))
     early = max(float(v[min(len(v) - 1, max(1, len(v) // 10))]) for v in known)
-    pad = 0.06 * (early - lowest) or 0.06 * early
+    pad = 0.06 * (early - lowest) or 0.06 * abs(early) or 1.0
     return lowest - pad, early + pad
 
 

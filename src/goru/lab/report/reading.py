@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from goru.lab import paper
 from goru.lab.errors import LabError, printable
 from goru.lab.paper.outcomes import Group, Record
-from goru.lab.training import manifest
+from goru.lab.training import checks, manifest
 from goru.lab.training import run_directory as runs
 
 
@@ -76,12 +73,12 @@ def read(path: Path) -> Record | None:
     metrics = runs.read_metrics(path)
     if config is None or not metrics:
         return None
-    _check_metrics(path / "metrics.jsonl", metrics)
+    checks.check_metrics(path / "metrics.jsonl", metrics)
     if result is not None:
-        _check_result(path / "result.json", result)
+        checks.check_result(path / "result.json", result)
     figure = runs.read_json(path / "figure.json")
     if figure is not None:
-        _check_figure(path / "figure.json", figure)
+        checks.check_figure(path / "figure.json", figure)
     environment = runs.read_json(path / "environment.json")
     if result is not None:
         state = "finished"
@@ -92,52 +89,3 @@ def read(path: Path) -> Record | None:
     message = failure.get("message", "") if isinstance(failure, dict) and state == "failed" else ""
     known = environment if isinstance(environment, dict) else {}
     return Record(path, config, metrics, result, figure, known, state, str(message), since)
-
-
-# A report reads files from others: a malformed file is a LabError, not a traceback in the middle of a table.
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _check_metrics(file: Path, lines: list[Any]) -> None:
-    for number, line in enumerate(lines, 1):
-        if not isinstance(line, dict) or not all(map(_is_number, line.values())) or not {"step", "seconds"} <= {*line}:
-            raise LabError(f"{file}, line {number}, should be an object of numbers with step and seconds.")
-    if not {"baseline", "last_step"} <= {*lines[0]} or not {"test_loss", "valid_loss"} & {*lines[0]}:
-        raise LabError(f"{file} does not begin with the first evaluation.")
-
-
-def _check_result(file: Path, result: Any) -> None:
-    numbers = ("step", "total_seconds", "parameters", "hidden_to_hidden_parameters")
-    if not isinstance(result, dict) or not all(_is_number(result.get(name)) for name in numbers):
-        raise LabError(f"{file} should be an object with the numbers {', '.join(numbers)}.")
-    final = result.get("final")
-    if not isinstance(final, dict) or not final or not all(map(_is_number, final.values())):
-        raise LabError(f"{file} should have the final scores as an object of numbers.")
-    if "test_loss" not in final:
-        raise LabError(f"{file} should have test_loss among the final scores.")
-    if not all(_is_number(result.get(name, 0)) for name in ("best_step", "finished_time")):
-        raise LabError(f"{file} should have numbers as best_step and finished_time.")
-
-
-def _check_figure(file: Path, figure: Any) -> None:
-    if not isinstance(figure, dict):
-        raise LabError(f"{file} should be an object.")
-    if "gate_share" in figure or "gate_share_noise" in figure:
-        shares, noise = figure.get("gate_share"), figure.get("noise")
-        rows = shares if isinstance(shares, list) and isinstance(noise, list) and len(shares) == len(noise) else []
-        means = [figure.get(name) for name in ("gate_threshold", "gate_share_brackets")]
-        on_noise = figure.get("gate_share_noise")  # None for a sequence without noise
-        if not rows or not all(map(_is_number, [*rows, *means, 0 if on_noise is None else on_noise])):
-            raise LabError(f"{file} should have gate_share and noise of one length, and their means.")
-    if "spectrum_truth" in figure:
-        frames = [figure["spectrum_truth"], figure.get("spectrum_prediction")]
-        scales = (figure.get(name) for name in ("spectrum_seconds_a_frame", "spectrum_highest_hertz"))
-        try:
-            shapes = {np.asarray(values, dtype=float).shape for values in frames}
-        except (TypeError, ValueError):
-            shapes = set()
-        if len(shapes) != 1 or len(shapes.pop()) != 2 or not all(map(_is_number, scales)):
-            raise LabError(f"{file} should have two spectra of one shape, and their scales.")

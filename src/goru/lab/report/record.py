@@ -60,6 +60,7 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
         raise LabError(f"there are no full-size runs to record in {source}{why}; start some: goru reproduce")
     written = kept = 0
     try:
+        durable.make_folder(out)
         if source.resolve() != out.resolve():
             drawn = {record.path for group, _ in chosen if (record := curves.with_spectrum(group))}
             for _, record in chosen:
@@ -70,7 +71,7 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
                     written += 1
         for group in load(out)[0]:
             for record in group.records:
-                _seal(record)
+                _seal(record, out)
         for name, content in beside_runs(out).items():
             durable.replace(out / name, content)
         if readme is not None:
@@ -86,9 +87,10 @@ def _since(record: Record) -> manifest.Since:
     return "run" if record.checked_since == "run" else "record"
 
 
-def _seal(record: Record) -> None:
+def _seal(record: Record, out: Path) -> None:
     """Add checksums, marked as made later, to a finished run of the record that has none."""
     if record.finished and record.checked_since == "never":
+        durable.make_folder(record.path, out)  # it exists: not through a link
         durable.replace(record.path / manifest.NAME, manifest.encode(manifest.contents(record.path), _since(record)))
 
 
@@ -107,7 +109,7 @@ def _is_better(directory: Path, record: Record) -> bool:
 
 def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> None:
     directory = record.config.directory(out)
-    durable.make_folder(directory)
+    durable.make_folder(directory, out)
     figure = _thin_figure(record.figure or {}, with_spectrum)
     message = record.message.replace(f"{source}/", "").replace(f"{source.resolve()}/", "")
     files = {

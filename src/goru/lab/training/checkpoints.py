@@ -18,6 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from goru.lab.errors import LabError
+from goru.lab.training.checks import is_number
 from goru.lab.untrusted import parse_json
 
 FORMAT = "goru.lab.checkpoint/1"
@@ -29,7 +30,11 @@ Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 COUNTS = ("step", "metrics_bytes", "loss_count", "best_step", "waited")
 """Fields of a position that are whole numbers."""
 FLAGS = ("reached",)
-"""Fields that are true or false; checkpoints of older versions do not have them."""
+"""Fields that are true or false."""
+TEXTS = ("metrics_sha256", "backend", "isa")
+"""Fields that are texts."""
+LATER = (*FLAGS, *TEXTS)
+"""Fields that checkpoints of older versions do not have."""
 
 
 @dataclass
@@ -41,6 +46,8 @@ class Position:
     """Working time of all attempts up to their last checkpoints."""
     metrics_bytes: int = 0
     """Length of metrics.jsonl at the checkpoint."""
+    metrics_sha256: str = ""
+    """Checksum of these bytes."""
     loss_sum: float = 0.0
     """Training losses since the last logged line."""
     loss_count: int = 0
@@ -50,6 +57,10 @@ class Position:
     """Evaluations since the best one."""
     reached: bool = False
     """Whether the last evaluation was below `stop_below`."""
+    backend: str = ""
+    """The implementation that computed the last steps, in case that environment.json is lost."""
+    isa: str = ""
+    """Its instruction set."""
 
 
 class UnusableError(Exception):
@@ -89,21 +100,26 @@ def _position(text: str) -> dict[str, Any]:
     try:
         position = parse_json(text, "its position")
         expected = dict.fromkeys(field.name for field in dataclasses.fields(Position))
-        if not isinstance(position, dict) or expected.keys() - {*FLAGS} - position.keys():
+        if not isinstance(position, dict) or expected.keys() - {*LATER} - position.keys():
             raise ValueError("other fields")
         for name, value in position.items():
             if name not in expected:
                 raise ValueError("other fields")
             if value is None and name == "best_score":
                 continue
-            if name in FLAGS:
-                if not isinstance(value, bool):
+            if name in LATER:
+                if not isinstance(value, bool if name in FLAGS else str):
                     raise ValueError(f"{name} is {value!r:.40}")
                 continue
             if isinstance(value, bool) or not isinstance(value, int if name in COUNTS else (int, float)):
                 raise ValueError(f"{name} is {value!r:.40}")
             if not math.isfinite(value) or (value < 0 and name != "best_score" and name != "loss_sum"):
                 raise ValueError(f"{name} is {value!r:.40}")
+        if not is_number(position["seconds"]):
+            raise ValueError(f"seconds is {position['seconds']!r:.40}")
+        for name in ("loss_count", "best_step", "waited"):
+            if position[name] > position["step"]:
+                raise ValueError(f"{name} is {position[name]} at step {position['step']}")
     except (LabError, ValueError) as error:
         raise UnusableError(f"has an invalid position ({error})") from None
     return position

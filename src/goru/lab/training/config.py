@@ -76,6 +76,9 @@ class RunConfig:
     def __post_init__(self) -> None:
         plain_name("variant", self.variant)
         plain_name("model", self.model)
+        for path, value in flat(self).items():  # those of the layer and the task too
+            if isinstance(value, int) and path != "seed" and abs(value) >= INTEGER_LIMIT:
+                raise LabError(f"{_option(path.rpartition('.')[2])} should be below 2^31, {INTEGER_LIMIT}.")
         if self.seed < 0 or self.threads < 1 or self.batch < 1:
             raise LabError("seed should be at least 0, threads and batch at least 1.")
         if self.threads > MOST_THREADS:
@@ -134,6 +137,8 @@ def from_json(text: str | bytes, source: str) -> RunConfig:
 NAME_BYTES = 200
 """Bytes of a name; file systems allow 255 for a folder."""
 MOST_THREADS = 1024
+INTEGER_LIMIT = 2**31
+"""Bound of the integers of a configuration but the seed: products of two of them fit 64 bits."""
 
 
 def _task_type(data: dict[str, Any], experiment: Experiment) -> type:

@@ -26,6 +26,7 @@ from goru.lab.tasks.task import count_rows, take_rows
 from goru.lab.training import loop
 from goru.lab.training.checkpoints import Checkpoint
 from goru.lab.training.config import RunConfig
+from goru.lab.training.environment import OtherKernelsError
 from goru.lab.training.loop import DivergedError, never, nothing
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, UnusableCheckpointError, hold
 from goru.lab.training.state import Training
@@ -197,7 +198,12 @@ def train(
             if group.first:
                 started(training.position.step)
             loop.loop(training, run, checkpoint_seconds, stop)
-        except (DivergedError, RunInterruptedError, UnusableCheckpointError) as error:  # raised in every process
+        except (  # raised in every process
+            DivergedError,
+            OtherKernelsError,
+            RunInterruptedError,
+            UnusableCheckpointError,
+        ) as error:
             if group.first:
                 raise
             raise SystemExit(error.exit_code) from None

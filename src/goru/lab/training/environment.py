@@ -15,6 +15,7 @@ from torch import nn
 
 from goru.kernels.backends import torch_level
 from goru.lab.errors import LabError
+from goru.lab.training.checkpoints import Position
 from goru.lab.training.run_directory import RunDirectory, read_json
 from goru.layers.recurrent import RecurrentLayer
 
@@ -23,19 +24,30 @@ OTHER_KERNELS = "GORU_OTHER_KERNELS"
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
 
 
-def describe(run: RunDirectory, network: nn.Module, engine: str, step: int, processes: int = 1) -> dict[str, Any]:
-    """The content of environment.json: this attempt, with its software and kernels, and the earlier ones."""
+class OtherKernelsError(LabError):
+    """A run may not continue with these kernels; every process of a run sees this."""
+
+
+def describe(
+    run: RunDirectory, network: nn.Module, engine: str, position: Position, processes: int = 1
+) -> dict[str, Any]:
+    """The content of environment.json: this attempt, with its software and kernels, and the earlier ones.
+
+    The kernels are noted in `position` too.
+    """
     earlier, note = _earlier_attempts(run.path)
     run.notes += note
     versions = {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
     used = kernels(network)
-    if step:
-        run.notes += _change_of_kernels(run.path, earlier, used)
+    if position.step:
+        saved = {name: value for name in used if (value := getattr(position, name))}
+        run.notes += _change_of_kernels(run.path, earlier, used, saved)
+    position.backend, position.isa = used["backend"], used["isa"]
     this: dict[str, Any] = {
         **used,
         "versions": versions,
         "start_time": time.time(),
-        "from_step": step,
+        "from_step": position.step,
         "host": socket.gethostname(),
         "engine": engine,
         "processes": processes,
@@ -74,15 +86,21 @@ def check_kernels(network: nn.Module, directory: Path | None = None) -> None:
         _change_of_kernels(directory, _earlier_attempts(directory)[0], used)
 
 
-def _change_of_kernels(directory: Path, earlier: list[Any], used: dict[str, str]) -> list[str]:
-    """A note if the last attempt used another backend or instruction set; LabError unless that is allowed."""
+def _change_of_kernels(
+    directory: Path, earlier: list[Any], used: dict[str, str], saved: dict[str, str] | None = None
+) -> list[str]:
+    """A note if the last attempt used another backend or instruction set; LabError unless that is allowed.
+
+    Where the attempts do not tell, the kernels in the checkpoint (`saved`) count.
+    """
     last = earlier[-1] if earlier and isinstance(earlier[-1], dict) else {}
-    before = {name: str(last.get(name, here)) for name, here in used.items()}  # older versions did not record them
+    known = used | (saved or {}) | {name: str(last[name]) for name in used if name in last}  # older versions: neither
+    before = {name: known[name] for name in used}
     if before == used:
         return []
     there, here = (f"{one['backend']} ({one['isa']})" for one in (before, used))
     if not os.environ.get(OTHER_KERNELS):
-        raise LabError(
+        raise OtherKernelsError(
             f"{directory} was computed with {there}, this process would continue with {here} and change its last bits; "
             f"set GORU_BACKEND and GORU_ISA as they were, or add --other-kernels to continue anyway."
         )

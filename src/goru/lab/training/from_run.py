@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from goru.lab.errors import LabError
+from goru.lab.training.checks import check_metrics
 from goru.lab.training.config import RunConfig, differences
 from goru.lab.training.run_directory import RunDirectory, has_begun, hold, read_config, read_json, read_metrics
 from goru.lab.training.state import planned_steps
@@ -35,7 +36,7 @@ def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
         run.cut_metrics(0)
         for line in lines:
             run.append(line)
-        run.save_checkpoint(tensors, position | {"metrics_bytes": run.metrics_bytes})
+        run.save_checkpoint(tensors, position)
 
 
 def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], dict[str, Any], list[dict[str, Any]]]:
@@ -48,7 +49,9 @@ def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], d
         raise LabError(f"only the number of steps or epochs may differ ({differences(same, config)}).")
     if config.optimizer.schedule != "constant":
         raise LabError("its learning rates depended on the number of steps (--schedule linear).")
-    saved = RunDirectory(earlier, there).load_checkpoint()
+    source = RunDirectory(earlier, there)
+    source.result()  # the files of a finished run are as it wrote them
+    saved = source.load_checkpoint(change=False)
     if saved is None:
         raise LabError("it has no checkpoint.")
     tensors, position = saved
@@ -56,6 +59,7 @@ def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], d
     if position["step"] > last_step:
         raise LabError(f"it is at step {position['step']} already, of {last_step} wanted.")
     lines = read_metrics(earlier, position["metrics_bytes"])
+    check_metrics(earlier / "metrics.jsonl", lines)
     lines[0]["last_step"] = last_step
     extra = [line["step"] for line in lines if "loss" not in line and line["step"] % eval_every]
     if extra:

@@ -80,8 +80,8 @@ def prepare(config: RunConfig, runs: Path, make: Callable[[RunConfig], T], from_
     with enough_memory():
         training = make(config)
         environment.check_kernels(training.network, begun)
-    if from_run is not None:
-        begin_from(from_run, config, runs)
+        if from_run is not None:
+            begin_from(from_run, config, runs)
     return training
 
 
@@ -90,11 +90,20 @@ def enough_memory() -> Iterator[None]:
     """Turn a failed allocation into a LabError."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not re.search("(not enough|out of) memory", str(error)):
+    except (MemoryError, RuntimeError, ValueError) as error:
+        if not isinstance(error, MemoryError) and not _TOO_LARGE.search(str(error)):
             raise
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else "out of memory"
-        raise LabError(f"there is not enough memory for this run ({reason}); try a smaller --batch.") from None
+        reason = reason if len(reason) <= 200 else f"{reason[:200]}..."
+        message = f"there is not enough memory for this run ({reason}); try a smaller --batch or smaller sizes."
+        raise LabError(message) from None
+
+
+_TOO_LARGE = re.compile(
+    "(not enough|out of|can't allocate) memory|size calculation overflowed|array is too big|"
+    "Maximum allowed (dimension|size) exceeded"
+)
+"""What torch and NumPy say of an array that is too large; a failed allocation is not always a MemoryError."""
 
 
 def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engine: str, processes: int = 1) -> None:
@@ -104,7 +113,7 @@ def begin(training: Training, run: RunDirectory, saved: Checkpoint | None, engin
             training.restore(*saved)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise run.unusable_checkpoint(f"does not fit this network ({error})") from None
-    described = environment.describe(run, training.network, engine, training.position.step, processes)
+    described = environment.describe(run, training.network, engine, training.position, processes)
     run.cut_metrics(training.position.metrics_bytes)
     run.write_json("environment.json", described)
 
@@ -117,7 +126,6 @@ def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop:
 
     def save() -> None:
         position.seconds = time.monotonic() - started
-        position.metrics_bytes = run.metrics_bytes
         # The last loss can be finite and the parameters not: they must not replace good ones.
         if training.finite:
             run.save_checkpoint(training.tensors(), dataclasses.asdict(position))

@@ -47,6 +47,18 @@ def make_optimizer(config: OptimizerConfig, network: nn.Module) -> torch.optim.O
     return TensorFlowRMSProp(network.parameters(), lr=config.lr, decay=config.decay)
 
 
+MOST_COUNTED = 2**24
+"""Adam counts its steps in single precision: here it stops."""
+
+
+def state_after(config: OptimizerConfig, parameter: Tensor, step: int) -> dict[str, Tensor]:
+    """Tensors of the shapes and types that the optimizer keeps for a parameter; Adam's count of steps as it is."""
+    if config.rule == "adam":
+        count = torch.tensor(float(min(step, MOST_COUNTED)))
+        return {"step": count, "exp_avg": parameter, "exp_avg_sq": parameter}
+    return {"mean_square": parameter}
+
+
 def learning_rate(config: OptimizerConfig, step: int, last_step: int) -> float:
     """The learning rate of a step (the first is 0) in a run that plans `last_step` of them."""
     return config.lr if config.schedule == "constant" else config.lr * (1 - step / last_step)

@@ -21,6 +21,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from goru.lab import durable, locks, untrusted
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
-from goru.lab.training import manifest
+from goru.lab.training import checks, manifest
 from goru.lab.training.config import RunConfig, as_on, differences, from_json
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class RunDirectory:
         self.path, self.config = path, config
         self._metrics = -1
         self.metrics_bytes = 0
+        self._written = hashlib.sha256()  # of these bytes
         self.checkpoint_step: int | None = None
         self.notes: list[str] = []
         """Notes on this attempt, for environment.json."""
@@ -70,16 +72,13 @@ class RunDirectory:
     # Reading what an earlier attempt left
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the run is finished; LabError if a file of a finished run has changed."""
-        result = read_json(self.path / "result.json")
-        if result is not None:
-            manifest.verify(self.path)
-        return result
+        """The result, if the run is finished; LabError if a file of a finished run is malformed or has changed."""
+        return finished(self.path)
 
-    def load_checkpoint(self) -> Checkpoint | None:
+    def load_checkpoint(self, *, change: bool = True) -> Checkpoint | None:
         """Tensors and position of the last checkpoint; None if there is none yet.
 
-        If the last one is unusable, the one before is used.
+        If the last one is unusable, the one before is used, and the last one renamed unless `change` is False.
         """
         from goru.lab.training import checkpoints
 
@@ -89,11 +88,11 @@ class RunDirectory:
                 continue
             try:
                 tensors, position = checkpoints.read(self.path / name, self.config.digest())
-                self._check_metrics(position["metrics_bytes"])
+                self._check_metrics(position)
             except checkpoints.UnusableError as error:
                 damage.append(str(error))
                 continue
-            if damage:
+            if damage and change:
                 with self._writing():
                     os.replace(self.path / CHECKPOINT, self.path / DAMAGED)  # so it never becomes the previous one
                 self.notes.append(f"{CHECKPOINT} {damage[0]}; continued from the one before it")
@@ -103,15 +102,21 @@ class RunDirectory:
             raise self.unusable_checkpoint(damage[0])
         return None
 
-    def _check_metrics(self, size: int) -> None:
+    def _check_metrics(self, position: dict[str, Any]) -> None:
+        """Raise UnusableError if metrics.jsonl no longer begins with the lines that a checkpoint relies on."""
         from goru.lab.training.checkpoints import UnusableError
 
+        size = position["metrics_bytes"]
         try:
-            found = (self.path / "metrics.jsonl").stat().st_size
-        except OSError:
-            found = 0
-        if found < size:
-            raise UnusableError(f"relies on {size} bytes of metrics.jsonl, which has {found}")
+            content = untrusted.read_bytes(self.path / "metrics.jsonl")
+        except FileNotFoundError:
+            content = b""
+        if len(content) < size:
+            raise UnusableError(f"relies on {size} bytes of metrics.jsonl, which has {len(content)}")
+        content = content[:size]
+        expected = position.get("metrics_sha256", "")  # older versions did not record it
+        if not content.endswith(b"\n") or expected not in ("", hashlib.sha256(content).hexdigest()):
+            raise UnusableError(f"relies on the first {size} bytes of metrics.jsonl, which have changed")
 
     def unusable_checkpoint(self, why: str) -> UnusableCheckpointError:
         """The error for a checkpoint that cannot be used; `why` completes the sentence."""
@@ -127,6 +132,7 @@ class RunDirectory:
         with self._writing():
             self._metrics = durable.open_for_writing(path, os.O_APPEND)
             os.ftruncate(self._metrics, size)
+            self._written = hashlib.sha256(os.pread(self._metrics, size, 0))
         self.metrics_bytes = size
 
     def append(self, record: dict[str, Any]) -> None:
@@ -135,11 +141,16 @@ class RunDirectory:
         with self._writing():
             durable.write_all(self._metrics, line)
         self.metrics_bytes += len(line)
+        self._written.update(line)
 
     def save_checkpoint(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
-        """Write a checkpoint; the last one becomes the previous one. A failure at any point leaves a good one."""
+        """Write a checkpoint that relies on the metrics so far; the last one becomes the previous one.
+
+        A failure at any point leaves a good one.
+        """
         from goru.lab.training import checkpoints
 
+        position = position | {"metrics_bytes": self.metrics_bytes, "metrics_sha256": self._written.hexdigest()}
         content = checkpoints.encode(tensors, position, self.config.digest())
         with self._writing():
             os.fsync(self._metrics)  # the checkpoint relies on these bytes
@@ -187,7 +198,7 @@ def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
     """Create or reopen the directory of a configuration and hold its lock."""
     run = RunDirectory(config.directory(runs), config)
     try:
-        durable.make_folder(run.path)
+        durable.make_folder(run.path, runs)
         lock = durable.open_for_writing(run.path / "lock")
     except OSError as error:
         raise run._unwritable(error) from None
@@ -271,6 +282,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return untrusted.read_json(path)
     except FileNotFoundError:
         return None
+
+
+def finished(path: Path) -> dict[str, Any] | None:
+    """The result of a finished run, None for any other; LabError if it is malformed or a file has changed."""
+    result = read_json(path / "result.json")
+    if result is not None:
+        manifest.verify(path)
+        checks.check_result(path / "result.json", result)
+    return result
 
 
 def read_config(path: Path) -> RunConfig | None:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from goru.lab.cells import make_layer
-from goru.lab.errors import LabError
+from goru.lab.errors import LabError, printable
 from goru.lab.tasks.task import Problem
 from goru.lab.training.allocator import reuse_memory
 from goru.lab.training.checkpoints import Position
 from goru.lab.training.config import RunConfig
-from goru.lab.training.optimizers import learning_rate, make_optimizer
+from goru.lab.training.optimizers import learning_rate, make_optimizer, state_after
 
 
 class Training:
@@ -135,40 +135,53 @@ class Training:
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
-        """The inverse of `tensors`; raises KeyError or ValueError if they do not match."""
-        for kind, targets in (
-            ("parameter", self.network.named_parameters()),
-            ("buffer", self.network.named_buffers()),
-        ):
-            for name, target in targets:
-                source = tensors[f"{kind}/{name}"]
-                if source.shape != target.shape or source.dtype != target.dtype:
-                    raise ValueError(f"{name} has another shape or type")
-                target.copy_(source)
-        groups: dict[str, dict[str, Tensor]] = {"best": {}, "carry": {}, "optimizer": {}}
+        """The inverse of `tensors`; raises ValueError, and changes nothing, if they are not exactly those expected."""
+        if not 1 <= position["step"] <= self.last_step:
+            raise ValueError(f"it is at step {position['step']}, the last one is {self.last_step}")
+        self._check(tensors, self._expected(position))
+        groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "best": {}, "carry": {}}
+        state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition("/")
-            if kind in groups:
+            if kind == "optimizer":
+                number, _, key = rest.partition("/")
+                state.setdefault(int(number), {})[key] = tensor
+            elif kind in groups:
                 groups[kind][rest] = tensor
-        parameters = dict(self.network.named_parameters())
-        for name, tensor in groups["best"].items():
-            if name not in parameters or tensor.shape != parameters[name].shape:
-                raise ValueError(f"best/{name} has another name or shape")
+        torch.set_rng_state(tensors["random/torch"])
+        for name, parameter in self.network.named_parameters():
+            parameter.copy_(groups["parameter"][name])
+        for name, buffer in self.network.named_buffers():
+            buffer.copy_(groups["buffer"][name])
         self.best = {name: tensor.to(self.config.device) for name, tensor in groups["best"].items()}
         carry = [groups["carry"][str(k)].to(self.config.device) for k in range(len(groups["carry"]))]
         self.carry = self.own_carried(carry)
-        state: dict[int, dict[str, Tensor]] = {}
-        shapes = [p.shape for p in self.network.parameters()]
-        for path, tensor in groups["optimizer"].items():
-            number, _, key = path.partition("/")
-            if tensor.dim() and tensor.shape != shapes[int(number)]:
-                raise ValueError(f"optimizer/{path} has another shape")
-            state.setdefault(int(number), {})[key] = tensor
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
-        torch.set_rng_state(tensors["random/torch"])
-        if position["step"] > self.last_step:
-            raise ValueError(f"it is at step {position['step']}, the last one is {self.last_step}")
         self.position = Position(**position)
+
+    def _expected(self, position: dict[str, Any]) -> dict[str, Tensor]:
+        """Tensors with the names, shapes and types of a checkpoint at a position."""
+        named = {f"parameter/{name}": p for name, p in self.network.named_parameters()}
+        named |= {f"buffer/{name}": b for name, b in self.network.named_buffers()}
+        if position["best_score"] is not None:
+            named |= {f"best/{name}": p for name, p in self.network.named_parameters()}
+        _, carry = self.problem.loss(self.network, self.problem.batch(0), [])
+        named |= {f"carry/{k}": state for k, state in enumerate(carry)}
+        for number, parameter in enumerate(self.network.parameters()):
+            state = state_after(self.config.optimizer, parameter, position["step"])
+            named |= {f"optimizer/{number}/{key}": value for key, value in state.items()}
+        return named | {"random/torch": torch.get_rng_state()}
+
+    @staticmethod
+    def _check(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+        for name in sorted(tensors.keys() ^ expected.keys()):
+            raise ValueError(f"{printable(name):.60} is {'missing' if name in expected else 'one tensor too many'}")
+        for name, like in expected.items():
+            found = tensors[name]
+            if found.shape != like.shape or found.dtype != like.dtype:
+                raise ValueError(f"{name} has another shape or type")
+            if name.endswith("/step") and name.startswith("optimizer/") and found != like:
+                raise ValueError(f"{name} is {found.item()}")
 
 
 def planned_steps(config: RunConfig, problem: Problem) -> tuple[int, int]:
