@@ -86,7 +86,7 @@ def test_a_run_of_an_older_version_is_unverified(folder: Path, capsys: pytest.Ca
     assert main(["status", "--runs", str(folder)]) == 0
     output = capsys.readouterr().out
     assert manifest.verify(CONFIG.directory(folder)) == "never"
-    assert "1 finished runs are unverified: an older version ran them" in output
+    assert "1 finished runs predate checksums and count as unverified" in output
     assert "1 of 1 runs finished" in output
     groups, problems = load(folder)
     assert problems == []
