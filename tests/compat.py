@@ -18,9 +18,10 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 # The interpreter of Triton 3.5 makes numbers of arrays in a way that newer versions of NumPy refuse.
 PACKAGES = ["expecttest", "hypothesis", "numpy<2.4", "pytest", "pytest-xdist", "setuptools"]
-# What needs more than the library (the laboratory, the documentation, the build, the benchmarks, ONNX), and what
+PACKAGES += ["onnx", "onnx-ir", "onnxruntime", "onnxscript"]
+# What needs more than the library (the laboratory, the documentation, the build, the benchmarks), and what
 # compiles its C++ alone and says nothing of torch.
-LEFT_OUT = ["lab", "test_benchmarks.py", "test_build.py", "test_docs.py", "test_onnx.py", "test_readme.py"]
+LEFT_OUT = ["lab", "test_benchmarks.py", "test_build.py", "test_docs.py", "test_readme.py"]
 LEFT_OUT += ["kernels/test_portable.py", "kernels/test_sanitizers.py"]
 
 

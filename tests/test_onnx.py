@@ -17,8 +17,11 @@ pytest.importorskip("onnxscript")
 
 import goru.onnx  # noqa: E402
 
-# torch's exporter warns about itself and about modules that are not installed.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.skipif(torch.__version__ < goru.onnx.OLDEST, reason=f"needs torch {goru.onnx.OLDEST} or newer"),
+    # torch's exporter warns about itself and about modules that are not installed.
+    pytest.mark.filterwarnings("ignore"),
+]
 
 I, H = 3, 8
 LAYERS: dict[str, dict[str, Any]] = {
@@ -159,3 +162,9 @@ def test_a_cell_exports_one_step(kind: Any, tmp_path: Path) -> None:
     names = [given.name for given in session.get_inputs()]
     found = session.run(None, dict(zip(names, (x.numpy(), h.numpy()), strict=True)))[0]
     assert (cell(x, h) - torch.from_numpy(found)).abs().max() < 1e-5
+
+
+def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.6.0+cu124"))
+    with pytest.raises(RuntimeError, match=r"^goru\.onnx needs torch 2\.9 or newer, this is torch 2\.6\.0\+cu124$"):
+        goru.onnx.translations()

@@ -6,7 +6,7 @@
 GRU and LSTM become ONNX's own operators. The recurrence of GORU and EURNN becomes a Scan over the steps, and U the
 product of its rotations, constants that torch's exporter or the runtime folds. The numbers of steps and rows stay free.
 The file has no operator outside ONNX's own set. A complex EURNN has no translation: ONNX has no complex products. Needs
-the extra `goru[onnx]`.
+the extra `goru[onnx]` and torch 2.9 or newer.
 
 Legend: T steps, B batch, I input, H hidden.
 """
@@ -34,6 +34,7 @@ __all__ = ["translations"]
 
 Value = Any  # a value of the graph that is being made; the fields of inputs are such values too, or None
 op: Any = onnxscript.opset18
+OLDEST = "2.9"  # torch whose exporter records an operator with several outputs
 _TORCH = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
 
 
@@ -43,6 +44,8 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     >>> len(translations())  # four recurrences, and U from its angles
     5
     """
+    if torch.__version__ < OLDEST:
+        raise RuntimeError(f"goru.onnx needs torch {OLDEST} or newer, this is torch {torch.__version__}")
     made = {GORU: _goru, EURNN: _eurnn, GRU: _gru, LSTM: _lstm, MESH_MATRIX: _mesh_matrix}
     return {recurrence.operator: _of_operator(recurrence, translate) for recurrence, translate in made.items()}
 
