@@ -82,7 +82,7 @@ def test_help_of_an_experiment_lists_its_own_options(capsys: pytest.CaptureFixtu
         (["bench", "copyng"], 'did you mean "copying"?'),
         (["bench", "copying", "--steps", "0"], "--steps and --threads should be at least 1"),
         (["bench", "copying", "--out", "nowhere/b.json"], "its folder does not exist"),
-        (["reproduce", "--seeds", "0"], "--seeds should be at least 1, got 0"),
+        (["reproduce", "--seeds", "0"], "--seeds should be between 1 and 10000, got 0"),
         (["run", "--config", "c.json", "--model", "gru"], "--config names a complete configuration"),
     ],
 )

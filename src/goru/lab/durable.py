@@ -76,7 +76,10 @@ def make_folder(folder: Path, root: Path | None = None) -> None:
     """
     root = folder.parent if root is None else root
     missing = [one for one in (root, *root.parents) if not one.exists()]
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise _no_folder(root) from None
     for one in missing:
         sync_folder(one.parent)
     below = folder.relative_to(root).parts
@@ -97,7 +100,11 @@ def _expect_folder(folder: Path) -> None:
     if stat.S_ISLNK(mode):
         raise NotADirectoryError(f"{folder} is a link: name the folder that it points to")
     if not stat.S_ISDIR(mode):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+        raise _no_folder(folder)
+
+
+def _no_folder(path: Path) -> NotADirectoryError:
+    return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
 
 def open_for_writing(path: Path, flags: int = 0) -> int:

@@ -96,16 +96,18 @@ def check_figure(file: Path, figure: Any) -> None:
     if not isinstance(figure, dict):
         raise LabError(f"{file} should be an object.")
     if "gate_share" in figure or "gate_share_noise" in figure:
-        shares, noise = figure.get("gate_share"), figure.get("noise")
-        rows = shares if isinstance(shares, list) and isinstance(noise, list) and len(shares) == len(noise) else []
+        shares, noise = (
+            value if isinstance(value := figure.get(name), list) else [] for name in ("gate_share", "noise")
+        )
+        marks = [int(mark) if isinstance(mark, bool) else mark for mark in noise]
         means = [figure.get(name) for name in ("gate_threshold", "gate_share_brackets")]
         on_noise = figure.get("gate_share_noise")  # None for a sequence without noise
-        marks = [int(mark) if isinstance(mark, bool) else mark for mark in noise] if rows else []
-        if not rows or not all(map(is_number, [*rows, *marks, *means, 0 if on_noise is None else on_noise])):
+        numbers = [*shares, *marks, *means, 0 if on_noise is None else on_noise]
+        if not shares or len(shares) != len(noise) or not all(map(is_number, numbers)):
             raise LabError(f"{file} should have gate_share and noise of one length, and their means.")
     if "spectrum_truth" in figure:
         shapes = {_shape(figure.get(name)) for name in ("spectrum_truth", "spectrum_prediction")}
-        scales = [figure.get(name) for name in ("spectrum_seconds_a_frame", "spectrum_highest_hertz")]
+        scales: list[Any] = [figure.get(name) for name in ("spectrum_seconds_a_frame", "spectrum_highest_hertz")]
         if len(shapes) != 1 or None in shapes:
             raise LabError(f"{file} should have two spectra of one shape, of numbers within bounds.")
         if not all(is_number(scale) and scale > 1e-6 for scale in scales):
