@@ -352,17 +352,18 @@ def test_pictures_follow_light_and_dark(browser: Browser, record_address: str) -
     page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
     page.goto(record_address)
     pictures = page.locator("figure picture")
-    assert pictures.count() == 3  # lengths, starts, the spectrum
+    count = pictures.count()
+    assert count == 4  # lengths, starts, and the spectrum in two settings
     unfold(page)
 
     def expect_dark(wanted: bool) -> None:
         """The browser changes a picture a little later (and the page's policy forbids to wait for it in the page)."""
         same = "all => all.map(one => one.querySelector('img').currentSrc === one.querySelector('source').srcset)"
         for _ in range(100):
-            if pictures.evaluate_all(same) == [wanted] * 3:
+            if pictures.evaluate_all(same) == [wanted] * count:
                 break
             page.wait_for_timeout(50)
-        assert pictures.evaluate_all(same) == [wanted] * 3
+        assert pictures.evaluate_all(same) == [wanted] * count
 
     expect_dark(False)
     page.emulate_media(color_scheme="dark")

@@ -66,7 +66,7 @@ class TestStories:
             (b"3 Where is Mary?\t \t1", "line 3: a question needs"),
             (b"1 Where is Mary?\tkitchen\t", "line 3: a question needs"),
             (b"3 \xff\xfe", "line 3: not text in UTF-8"),
-            (b"3 a\x00b", r"line 3: the character '\\x00' does not belong"),
+            (b"3 a\x00b", r"line 3: the character '\\x00' is not allowed"),
             (b"3 " + b"x" * LONGEST_LINE, f"line 3: {LONGEST_LINE + 2} bytes long"),
             (b"99999999999999999999 x", "line 3: should begin with a number"),
         ],

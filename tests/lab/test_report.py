@@ -816,7 +816,7 @@ def test_curves_that_learned_nothing_are_drawn_whole(tmp_path: Path) -> None:
 
 
 def test_captions_say_what_to_see(tmp_path: Path) -> None:
-    for model, curve in {"goru": SOLVED, "gru": STUCK, "lstm": [2.0, 1.0, math.nan]}.items():
+    for model, curve in {"goru": SOLVED, "gru": STUCK, "lstm": [2.0, math.nan, 1.0]}.items():
         gates = gate_figure(0.9, 0.2) if model == "goru" else gate_figure(0.5, 0.45)
         write_run(tmp_path, "parenthesis", model, curve, figure=gates)
     (group,), _ = load(tmp_path)

@@ -84,7 +84,7 @@ EXPERIMENT = Experiment(
         task=Speech(),
     ),
     models=EQUAL_MODELS,
-    on_request={"timit": {"task.data": "timit"}},
+    on_request={"timit": {"task.data": "timit"}, "memory10": {"layer.memory": 10}},
     generated=Smaller({"task.data": "generated"}),
     quick=Smaller({"task.utterances": 160, "epochs": 40, "patience": 0}, models=MAIN_MODELS),
     paper=Paper(
