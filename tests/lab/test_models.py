@@ -71,6 +71,14 @@ def test_chrono_start_of_a_gru_and_an_lstm() -> None:
     assert (lstm.bias_ih_l0[2000:] == 0).all()
 
 
+def test_an_eurnn_can_start_with_the_authors_epsilon() -> None:
+    plain: Any = make_layer(LayerConfig(cell="eurnn", hidden_size=8), 3)
+    epsilon: Any = make_layer(LayerConfig(cell="eurnn", hidden_size=8, init="epsilon"), 3)
+    assert (plain.bias_l0 == 0).all()
+    assert torch.equal(epsilon.bias_l0, torch.full((8,), 0.01))
+    assert paper.experiment("denoise").config("eurnn-real", "epsilon-init").layer.init == "epsilon"
+
+
 @pytest.mark.parametrize("options", [{"init": "chrono"}, {"memory": 10}])
 def test_chrono_and_memory_need_each_other(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="together or not at all"):

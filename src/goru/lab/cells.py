@@ -5,12 +5,11 @@ New cells, initializations and settings go here and nowhere else. Importing this
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from goru.lab.errors import LabError
 
@@ -30,31 +29,42 @@ class Cell:
     """The values of `init` that it supports."""
 
 
-def _from_library(name: str, input_size: int, layer: LayerConfig) -> nn.Module:
-    """A layer of `goru`; the fields that the cell reads are its keyword arguments."""
-    import goru
-
-    arguments: dict[str, Any] = {field: getattr(layer, field) for field in CELLS[layer.cell].reads}
-    if arguments.get("backend") == "auto":
-        arguments["backend"] = None
-    return getattr(goru, name)(input_size, layer.hidden_size, **arguments)
+def _arguments(layer: LayerConfig) -> dict[str, Any]:
+    """The fields that the cell reads, but for its initialization: keyword arguments of a layer of `goru`."""
+    arguments = {field: getattr(layer, field) for field in CELLS[layer.cell].reads if field != "init"}
+    return arguments | {"backend": None if layer.backend == "auto" else layer.backend}
 
 
 def _goru(input_size: int, layer: LayerConfig) -> nn.Module:
     """A GORU, optionally with an initialization from the study."""
-    if layer.init not in STUDIED:
-        return _from_library("GORU", input_size, layer)
-    if layer.memory is None:
-        raise ValueError(f"init {layer.init} needs a memory, a number of steps")
     import goru
     from goru.layers.starts import MemoryStart, start_with_memory
 
-    made: goru.GORU = _from_library("GORU", input_size, dataclasses.replace(layer, init="published"))  # pyright: ignore
+    studied = layer.init in STUDIED
+    if studied and layer.memory is None:
+        raise ValueError(f"init {layer.init} needs a memory, a number of steps")
+    made = goru.GORU(input_size, layer.hidden_size, init="published" if studied else layer.init, **_arguments(layer))
+    if not studied:
+        return made
     how, bias_over = STUDIED[layer.init]
     parameters = {name.removesuffix("_l0"): parameter.data for name, parameter in made.named_parameters()}
-    start_with_memory(made.unit, parameters, layer.memory, MemoryStart(**how))
+    start_with_memory(made.unit, parameters, cast(int, layer.memory), MemoryStart(**how))
     if bias_over is not None:
         made.get_buffer("memory_l0").fill_(bias_over)
+    return made
+
+
+AUTHORS_EPSILON = 0.01
+"""What the authors' EURNN adds to |a| in modReLU; it acts like a bias."""
+
+
+def _eurnn(input_size: int, layer: LayerConfig) -> nn.Module:
+    """An EURNN, optionally with the authors' epsilon as the initial bias."""
+    import goru
+
+    made = goru.EURNN(input_size, layer.hidden_size, **_arguments(layer))
+    if layer.init == "epsilon":
+        made.get_parameter("bias_l0").data.fill_(AUTHORS_EPSILON)
     return made
 
 
@@ -98,7 +108,7 @@ CELLS: dict[str, Cell] = {
         reads=("mesh", "capacity", "reset_gate", "update_gate", "memory", "init", "backend"),
         starts=("published", "june2017", *STUDIED),
     ),
-    "eurnn": Cell(functools.partial(_from_library, "EURNN"), reads=("mesh", "capacity", "complex", "backend")),
+    "eurnn": Cell(_eurnn, reads=("mesh", "capacity", "complex", "init", "backend"), starts=("published", "epsilon")),
     "gru": Cell(functools.partial(_gated, "GRU"), reads=("memory", "init"), starts=("published", "torch", "chrono")),
     "lstm": Cell(functools.partial(_gated, "LSTM"), reads=("memory", "init"), starts=("published", "torch", "chrono")),
 }
@@ -137,7 +147,8 @@ class LayerConfig:
     memory: int | None = None
     """How many steps a state lasts when training begins (GORU; GRU and LSTM with `init` chrono)."""
     init: Start = "published"
-    """Initialization: published, june2017 (GORU), torch or chrono (GRU, LSTM), or one of the study `starts` (GORU)."""
+    """Initialization: published, june2017 (GORU), epsilon (EURNN: the authors' epsilon as bias), torch or chrono (GRU,
+    LSTM), or one of the study `starts` (GORU)."""
     backend: BackendName = "auto"
     """Implementation of GORU and EURNN (triton: GORU on NVIDIA devices)."""
 

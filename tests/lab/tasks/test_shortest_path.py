@@ -29,6 +29,16 @@ def test_encoding_by_hand() -> None:
     assert batch.targets.t().tolist() == [[0, 1, 2, 9, -100], [3, 4, 5, 6, 9]]
 
 
+def test_the_path_can_be_fed_back() -> None:
+    """After each output the next input is that node of the true path; what is asked stays the same."""
+    examples = [example(0, 1, 2), example(3, 4, 5, 6)]
+    plain, fed = encode(examples), encode(examples, feed_path=True)
+    assert torch.equal(fed.targets, plain.targets)
+    assert torch.equal(fed.inputs[:76], plain.inputs[:76])
+    assert fed.inputs[76:].t().tolist() == [[0, 1, 2, 12], [3, 4, 5, 6]]
+    assert ShortestPath(data="generated", feed="path").problem(0, 50).batch(0).inputs[76:].ne(12).any()
+
+
 class Answers(nn.Module):
     """Says the given classes from the 76th step on, whatever it reads."""
 

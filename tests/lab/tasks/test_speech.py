@@ -69,6 +69,24 @@ def test_loss_is_the_mean_over_real_frames(noise: SpeechProblem, cell: str) -> N
     assert scores(noise, network)["loss"] == pytest.approx(squares / count, rel=1e-5)
 
 
+def test_without_normalization_the_network_sees_the_log_magnitudes(noise: SpeechProblem) -> None:
+    """The error has the same units, and the levels that need no learning are the same."""
+    sets = {"train": split(9, 4, 6, 12), "valid": split(5, 8), "test": split(7, 3)}
+    raw = SpeechProblem(sets, 0, 2, normalize=False)
+    seen = np.concatenate([log_magnitude(sound) for sound in sets["test"]()])
+    assert np.array_equal(raw.frames("test").values.numpy(), seen)
+    assert raw.baseline() == pytest.approx(noise.baseline(), rel=1e-5)
+    assert raw.about()["previous_frame_loss"] == pytest.approx(noise.about()["previous_frame_loss"], rel=1e-5)
+    network = network_of(raw, "gru").eval()
+    with torch.no_grad():
+        network.head.weight.zero_()
+        network.head.bias.copy_(torch.from_numpy(raw.mean))  # says the mean frame
+        assert scores(raw, network)["loss"] == pytest.approx(raw.baseline(), rel=1e-5)
+        figures = [problem.figure(network_of(problem, "gru")) for problem in (raw, noise)]
+    truth = [figure["spectrum_truth"] for figure in figures if figure]
+    assert np.array(truth[0]) == pytest.approx(np.array(truth[1]), abs=0.011)  # rounded to 0.01
+
+
 def test_reference_errors(noise: SpeechProblem) -> None:
     frames = noise.frames("test")
     parts = frames.values.split(frames.lengths.tolist())

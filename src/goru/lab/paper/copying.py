@@ -5,7 +5,7 @@ from __future__ import annotations
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
 from goru.lab.paper.findings import first_step, who_solves
-from goru.lab.paper.models import EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, title
+from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, title
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
 from goru.lab.tasks.copying import Copying
@@ -75,7 +75,7 @@ EXPERIMENT = Experiment(
     base=RunConfig(experiment="copying", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Copying()),
     models=SYNTHETIC_MODELS,
     memory=lambda task: task.delay,
-    on_request={"random-placement": {"task.placement": "random"}},
+    on_request={"random-placement": {"task.placement": "random"}, "epsilon-init": EPSILON},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "steps": 1200, "optimizer.lr": 0.002},
         models=MAIN_MODELS,

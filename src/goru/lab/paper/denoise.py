@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.models import EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
+from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
 from goru.lab.paper.rules import SOLVES, STAYS_AT_BASELINE, Facts, Level, Statement, better
 from goru.lab.tasks.denoise import Denoise
 from goru.lab.training.config import OptimizerConfig, RunConfig
@@ -49,7 +49,7 @@ EXPERIMENT = Experiment(
     models=SYNTHETIC_MODELS,
     memory=lambda task: task.delay,
     variants={"paper": {}, "lr0.001": {"optimizer.lr": 0.001}},
-    on_request={"recall-loss-on": {"task.loss_on": "recall"}},
+    on_request={"recall-loss-on": {"task.loss_on": "recall"}, "epsilon-init": EPSILON},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "task.recall": 5, "steps": 1400},
         models=MAIN_MODELS,
@@ -65,6 +65,7 @@ EXPERIMENT = Experiment(
         "and the marker has its own one-hot vector (theirs is all zero).",
         "The paper's learning rate is 0.01, the code's 0.001: we run both.",
         "Loss and accuracy as in copying; `recall-loss-on` restricts the loss to the last ten steps.",
+        "`epsilon-init` starts the real EURNN at b = 0.01, as the authors' epsilon does (ours starts at 0).",
         "The paper gives no number of iterations: ours is 10,000, without early stopping.",
     ),
     columns=against_baseline(LEVELS),

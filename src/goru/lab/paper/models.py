@@ -48,6 +48,8 @@ MODELS = {
 """In the order of the columns."""
 
 EURNNS = ("eurnn-real", "eurnn-complex")
+EPSILON = {"layer.init": "epsilon"}
+"""A second reading of the EURNN: the authors' epsilon acts like a bias of 0.01, where ours starts at 0."""
 RIVALS = ("gru", "lstm", *EURNNS)
 """The models that the paper compares GORU with."""
 

@@ -1,7 +1,7 @@
 """Shortest path: read a graph edge by edge and a query, then output the nodes of the path.
 
-Legend: T steps, B batch, K outputs. The inputs are 76 tokens, the 76th the first `ans`; an `ans` follows
-for each node of the path. The outputs (the path, then the end symbol) are read from the 76th step on.
+Legend: T steps, B batch, K outputs. The inputs are 76 tokens, the 76th the first `ans`; an `ans` follows for each node
+of the path, or that node itself. The outputs (the path, then the end symbol) are read from the 76th step on.
 """
 
 from __future__ import annotations
@@ -49,20 +49,24 @@ def _generate(task: ShortestPath, split: str, count: int) -> list[Example]:
     return paths.parse(content, f"generated graphs, fold {task.fold}, {split}")
 
 
-def encode(examples: list[Example]) -> Graphs:
-    """Examples as tensors, all at once."""
+def encode(examples: list[Example], *, feed_path: bool = False) -> Graphs:
+    """Examples as tensors, all at once; with `feed_path`, the input after an output is that node, not `ans`."""
     longest = max(len(example.path) for example in examples)
     inputs = np.full((INPUT_STEPS + longest, len(examples)), ANSWER)
     targets = np.full((longest + 1, len(examples)), _NO_OUTPUT)
     for k, (tokens, path) in enumerate(examples):
         inputs[:INPUT_STEPS, k] = tokens
         targets[: len(path) + 1, k] = (*path, END)
+        if feed_path:
+            inputs[INPUT_STEPS : INPUT_STEPS + len(path), k] = path
     return Graphs(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
 class ShortestPathProblem(DataProblem):
-    def __init__(self, examples: dict[str, list[Example]], seed: int, batch_size: int) -> None:
-        self._sets = {split: encode(some) for split, some in examples.items()}
+    def __init__(
+        self, examples: dict[str, list[Example]], seed: int, batch_size: int, *, feed_path: bool = False
+    ) -> None:
+        self._sets = {split: encode(some, feed_path=feed_path) for split, some in examples.items()}
         self._examples = examples
         self._epochs = Epochs(len(examples["train"]), batch_size, seed)
         self.steps_per_epoch = self._epochs.steps

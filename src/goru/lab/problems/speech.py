@@ -3,8 +3,8 @@
 Legend: T frames, B utterances, F = 129 bins. A frame is ln(max(|STFT|, FLOOR)) with a Hann window
 (periodic) of 256 samples, hop 128, of samples in [-1, 1) at 8 kHz; only frames that lie wholly inside the
 utterance. The network sees and predicts frames minus the mean of each bin, divided by one overall
-deviation, both of the training set. Errors are mean squares over frames and bins of the natural log-
-magnitude itself, so one number that all models share.
+deviation, both of the training set; without `normalize`, the frames themselves. Errors are mean squares over frames and
+bins of the natural log-magnitude itself, so one number that all models share.
 """
 
 from __future__ import annotations
@@ -81,22 +81,31 @@ def log_magnitude(samples: np.ndarray) -> np.ndarray:
 
 
 class SpeechProblem(DataProblem):
-    def __init__(self, splits: dict[str, Callable[[], Iterator[np.ndarray]]], seed: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        splits: dict[str, Callable[[], Iterator[np.ndarray]]],
+        seed: int,
+        batch_size: int,
+        *,
+        normalize: bool = True,
+    ) -> None:
         self._splits = splits
         train = [log_magnitude(samples) for samples in splits["train"]()]
         everything = np.concatenate(train)
         self.mean = everything.mean(0, dtype=np.float64).astype(np.float32)
         self.deviation = float(np.sqrt(np.square(everything - self.mean).mean(dtype=np.float64)))
         del everything
+        # What the network sees is (frames - shift) / scale.
+        self.shift, self.scale = (self.mean, self.deviation) if normalize else (np.zeros_like(self.mean), 1.0)
         self._sets = {"train": self._normalized(train)}
         self._epochs = Epochs(len(train), batch_size, seed, self._sets["train"].lengths)
         self.steps_per_epoch = self._epochs.steps
 
     def _normalized(self, spectra: Sequence[np.ndarray]) -> ConcatenatedSequences:
-        return ConcatenatedSequences([(frames - self.mean) / np.float32(self.deviation) for frames in spectra])
+        return ConcatenatedSequences([(frames - self.shift) / np.float32(self.scale) for frames in spectra])
 
     def frames(self, split: str) -> ConcatenatedSequences:
-        """The normalized frames of a split, read when first asked for."""
+        """The frames of a split as the network sees them, read when first asked for."""
         if split not in self._sets:
             spectra = [log_magnitude(samples) for samples in self._splits[split]()]
             self._sets[split] = self._normalized(spectra)
@@ -117,7 +126,7 @@ class SpeechProblem(DataProblem):
         predicted = network(batch.inputs, batch.lengths)
         errors = predicted - batch.targets.to(predicted.device)
         counts = torch.arange(len(errors)).unsqueeze(1) < batch.lengths
-        return (errors.square().sum(-1) * counts.to(errors.device)).sum() * self.deviation**2
+        return (errors.square().sum(-1) * counts.to(errors.device)).sum() * self.scale**2
 
     def loss(self, network: nn.Module, batch: Frames, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Mean squared error over the frames that count."""
@@ -136,7 +145,8 @@ class SpeechProblem(DataProblem):
 
     def baseline(self) -> float:
         """The error on the test set of saying the mean of every bin."""
-        return float(self._bulk(lambda frames: frames[1:]))
+        mean = torch.from_numpy((self.mean - self.shift) / np.float32(self.scale))
+        return float(self._bulk(lambda frames: frames[1:] - mean))
 
     def _bulk(self, error: Callable[[Tensor], Tensor]) -> float:
         """Mean square over the test utterances of what `error` gives for one."""
@@ -146,7 +156,7 @@ class SpeechProblem(DataProblem):
             wrong = error(frames)
             squares += wrong.square().sum().item()
             count += wrong.numel()
-        return squares / count * self.deviation**2
+        return squares / count * self.scale**2
 
     def about(self) -> dict[str, Any]:
         sets = {split: self.frames(split) for split in SPLITS}
@@ -166,7 +176,7 @@ class SpeechProblem(DataProblem):
         predicted = network(batch.inputs, batch.lengths).cpu()
 
         def shown(frames: Tensor) -> list[list[float]]:
-            natural = frames[:, 0] * self.deviation + torch.from_numpy(self.mean)
+            natural = frames[:, 0] * self.scale + torch.from_numpy(self.shift)
             return [[round(value, 2) for value in frame] for frame in natural.tolist()]
 
         return {

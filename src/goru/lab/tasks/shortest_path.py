@@ -21,6 +21,8 @@ class ShortestPath(Task):
     """The published graphs, or graphs of the same distribution drawn by this project."""
     fold: int = 1
     """Which of the ten folds."""
+    feed: Literal["ans", "path"] = "ans"
+    """What the network reads while it answers: the same symbol at every step, or the node of the true path before."""
     graphs: int = 950
     """Training graphs of generated data (validation and test: in proportion); the files have 950."""
 
@@ -41,4 +43,4 @@ class ShortestPath(Task):
     def problem(self, seed: int, batch_size: int) -> ShortestPathProblem:
         from goru.lab.problems.shortest_path import ShortestPathProblem, load
 
-        return ShortestPathProblem(load(self), seed, batch_size)
+        return ShortestPathProblem(load(self), seed, batch_size, feed_path=self.feed == "path")

@@ -17,6 +17,8 @@ class Speech(Task):
 
     data: Literal["so762", "timit", "generated"] = "so762"
     """The open corpus, the user's own copy of TIMIT, or speech-like signals that this project makes."""
+    normalize: bool = True
+    """Whether the network sees frames with mean 0 and deviation 1, rather than the log-magnitudes themselves."""
     utterances: int = 240
     """Training utterances of generated data (validation: a fourth, test: four tenths)."""
 
@@ -36,4 +38,4 @@ class Speech(Task):
     def problem(self, seed: int, batch_size: int) -> SpeechProblem:
         from goru.lab.problems.speech import SpeechProblem, splits
 
-        return SpeechProblem(splits(self), seed, batch_size)
+        return SpeechProblem(splits(self), seed, batch_size, normalize=self.normalize)

@@ -21,7 +21,13 @@ from goru.lab.untrusted import parse_json
 if TYPE_CHECKING:
     from goru.lab.paper.definition import Experiment
 
-LATER_FIELDS = {"optimizer.schedule": "constant", "layer.memory": None, "stop_below": 0.0}
+LATER_FIELDS = {
+    "optimizer.schedule": "constant",
+    "layer.memory": None,
+    "stop_below": 0.0,
+    "task.normalize": True,
+    "task.feed": "ans",
+}
 """Fields that the files of older runs lack, with the value that describes those runs."""
 
 
@@ -107,7 +113,7 @@ class RunConfig:
         for path, before in LATER_FIELDS.items():
             group, _, name = path.rpartition(".")
             fields = data[group] if group else data
-            if fields[name] == before:
+            if name in fields and fields[name] == before:  # a task has fields of its own
                 del fields[name]
         return hashlib.sha256(_json(data).encode()).hexdigest()
 
