@@ -569,7 +569,7 @@ class TestCatalogue:
         assert "LDC" in datasets.dataset("timit").license
 
     @pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=needs(name)) for name in ("babi", "shortest_path", "ptb")]
+        "name", [pytest.param(name, marks=needs(name)) for name in ("babi", "shortest_path", "ptb", "mnist10k")]
     )
     def test_the_real_sets_verify(self, name: str) -> None:
         verdict = datasets.verify(datasets.dataset(name))

@@ -84,6 +84,19 @@ class QuestionReader(nn.Module):
         return output.gather(0, last).squeeze(0)
 
 
+class LastStep(nn.Module):
+    """A recurrent layer with a linear head on its last output: (T, B, I) to (B, O)."""
+
+    def __init__(self, make_recurrent: MakeRecurrent, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.recurrent: Any = make_recurrent(inputs)
+        self.head = glorot_head(self.recurrent.hidden_size, outputs)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output, _ = self.recurrent(inputs.to(self.head.weight.device))
+        return self.head(output[-1])
+
+
 class FrameRegressor(nn.Module):
     """Frames -> recurrent layer -> linear head: a prediction of the next frame at every step."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_without_normalization_the_network_sees_the_log_magnitudes(noise: Speech
     assert np.array_equal(raw.frames("test").values.numpy(), seen)
     assert raw.baseline() == pytest.approx(noise.baseline(), rel=1e-5)
     assert raw.about()["previous_frame_loss"] == pytest.approx(noise.about()["previous_frame_loss"], rel=1e-5)
-    network = network_of(raw, "gru").eval()
+    network: Any = network_of(raw, "gru").eval()
     with torch.no_grad():
         network.head.weight.zero_()
         network.head.bias.copy_(torch.from_numpy(raw.mean))  # says the mean frame

