@@ -22,6 +22,7 @@ from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit, network_of, scores
 
 IMAGES = struct.pack(">4I", 0x803, 2, 28, 28) + bytes(range(256)) * 6 + bytes(2 * 784 - 6 * 256)
+SPLITS = "train", "valid", "test"
 LABELS = struct.pack(">2I", 0x801, 3) + bytes([7, 0, 9])
 
 
@@ -77,7 +78,7 @@ def test_the_order_of_the_pixels_is_the_same_in_every_run() -> None:
     other_seed = Digits(data="generated", digits=160).problem(8, 10)
     assert torch.equal(other_seed._take("test", torch.arange(5)).inputs, order._take("test", torch.arange(5)).inputs)
     pictures, labels = drawn.write(160, np.random.default_rng(0))
-    sets = dict.fromkeys(("train", "valid", "test"), (pictures, labels))
+    sets = {split: (pictures, labels) for split in SPLITS}
     plain = DigitsProblem(Digits(data="generated", permuted=False), sets, 0, 10)._take("test", torch.arange(160))
     assert plain.inputs.shape == (784, 160, 1)
     assert np.array_equal((255 * plain.inputs[:, :, 0].T).round().numpy(), pictures)
@@ -88,7 +89,7 @@ def test_smaller_pictures_are_means_of_neighbors() -> None:
     picture = np.zeros((1, 28, 28), dtype=np.uint8)
     picture[0, 4:8, 8:12] = 200  # one square of 4 x 4
     picture[0, 0, 0] = 160
-    sets = dict.fromkeys(("train", "valid", "test"), (picture.reshape(1, -1), np.array([3], dtype=np.uint8)))
+    sets = {split: (picture.reshape(1, -1), np.array([3], dtype=np.uint8)) for split in SPLITS}
     small = DigitsProblem(Digits(data="generated", permuted=False, side=7), sets, 0, 1).batch(0).inputs
     expected = torch.zeros(7, 7)
     expected[1, 2], expected[0, 0] = 200 / 255, 10 / 255
