@@ -78,7 +78,7 @@ def test_the_order_of_the_pixels_is_the_same_in_every_run() -> None:
     other_seed = Digits(data="generated", digits=160).problem(8, 10)
     assert torch.equal(other_seed._take("test", torch.arange(5)).inputs, order._take("test", torch.arange(5)).inputs)
     pictures, labels = drawn.write(160, np.random.default_rng(0))
-    sets = {split: (pictures, labels) for split in SPLITS}
+    sets = dict.fromkeys(SPLITS, (pictures, labels))
     plain = DigitsProblem(Digits(data="generated", permuted=False), sets, 0, 10)._take("test", torch.arange(160))
     assert plain.inputs.shape == (784, 160, 1)
     assert np.array_equal((255 * plain.inputs[:, :, 0].T).round().numpy(), pictures)

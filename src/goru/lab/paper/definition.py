@@ -94,7 +94,8 @@ class Experiment:
     If one result consists of several runs (folds, tasks), each variant is one of them, and `parts` is their name in
     the plural. Tables then show means over the parts, and "paper" stands for all of them.
 
-    An experiment beyond the paper has no `paper` and no `claims`. Every field with a default is optional.
+    An experiment beyond the paper has no `paper` and no `claims`; a second reading of one of the paper's has no `paper`
+    and the claims of the first. Every field with a default is optional.
     """
 
     name: str

@@ -15,6 +15,7 @@ EXPERIMENT = dataclasses.replace(
     title="Shortest path, second reading: the path is fed back",
     label="Path fed back",
     place=13,
+    paper=None,
     summary="The shortest-path task with the true node before as input while the network answers.",
     base=dataclasses.replace(_FIRST.base, experiment="shortest_path_fed", task=ShortestPath(feed="path")),
     decisions=(

@@ -43,8 +43,10 @@ class Verdict:
     @property
     def runs(self) -> str:
         """A description of the runs that it was judged on."""
-        setting = "" if self.stand_in and self.variant == "paper" else self.variant
-        return ", ".join(part for part in (setting, paper.title(self.stand_in) if self.stand_in else "") if part)
+        reading = "" if self.experiment.paper else self.experiment.label
+        setting = "" if (self.stand_in or reading) and self.variant == "paper" else self.variant
+        model = paper.title(self.stand_in) if self.stand_in else ""
+        return ", ".join(part for part in (reading, setting, model) if part)
 
     @property
     def anchor(self) -> str:
@@ -82,13 +84,15 @@ def judge(claim: Claim, group: Group, stand_in: str = "") -> Verdict:
 def judge_all(groups: list[Group]) -> list[Verdict]:
     """Every claim on every full-size group of its experiment, first the paper's setting, even if that was not run.
 
+    A second reading of an experiment judges its claims again.
+
     Small runs, generated data and custom settings judge no claim.
     """
     verdicts = []
     for one in paper.EXPERIMENTS.values():
         about = [group for group in groups if group.experiment.name == one.name and not group.kind]
         for claim in one.claims:
-            if not about or about[0].variant != "paper":
+            if one.paper and (not about or about[0].variant != "paper"):
                 verdicts.append(Verdict(claim, one, "paper" if about else "", OPEN, note="not run"))
             for group in about:
                 verdicts.append(judge(claim, group))
@@ -99,7 +103,7 @@ def judge_all(groups: list[Group]) -> list[Verdict]:
 
 def by_claim(verdicts: list[Verdict]) -> list[Judged]:
     """The verdicts claim by claim, in the paper's order."""
-    found: dict[tuple[str, str], list[Verdict]] = {}
+    found: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        found.setdefault((verdict.experiment.name, verdict.claim.name), []).append(verdict)
+        found.setdefault(verdict.claim.name, []).append(verdict)
     return [Judged(main.claim, main, others) for main, *others in found.values()]
