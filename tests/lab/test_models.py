@@ -71,6 +71,60 @@ def test_chrono_start_of_a_gru_and_an_lstm() -> None:
     assert (lstm.bias_ih_l0[2000:] == 0).all()
 
 
+@pytest.mark.parametrize("orthogonal", [True, False])
+@pytest.mark.parametrize("modrelu", [True, False])
+@pytest.mark.parametrize("memory", [None, 5])
+def test_a_goru_with_a_part_replaced(orthogonal: bool, modrelu: bool, memory: int | None) -> None:
+    """Against the plain equations, outputs and gradients; with both parts it is the layer itself."""
+    config = LayerConfig(hidden_size=6, memory=memory, orthogonal=orthogonal, modrelu=modrelu)
+    torch.manual_seed(0)
+    made: Any = make_layer(config, 3).double()
+    whole = orthogonal and modrelu
+    layer = made if whole else made.layer
+    x, h0 = torch.randn(9, 4, 3, dtype=torch.float64), torch.randn(1, 4, 6, dtype=torch.float64)
+    lengths = torch.tensor([9, 1, 4, 9])
+    output, h_n = made(x, h0, lengths=lengths)
+    u = layer.orthogonal_matrix() if orthogonal else made.weight_hh_c
+    (b_r, b_z, b_h), h, rows = layer.bias_l0.chunk(3), h0[0], []
+    b_h = b_h / (memory or 1)
+    for t in range(9):
+        (x_r, x_z, x_c), (h_r, h_z) = (
+            (x[t] @ layer.weight_ih_l0.T).chunk(3, -1),
+            (h @ layer.weight_hh_l0.T).chunk(2, -1),
+        )
+        r, z = torch.sigmoid(x_r + h_r + b_r), torch.sigmoid(x_z + h_z + b_z)
+        a = x_c + r * (h @ u.T)
+        c = goru.modrelu(a, b_h) if modrelu else torch.tanh(a + b_h)
+        running = (t < lengths)[:, None]
+        h = torch.where(running, z * h + (1 - z) * c, h)
+        rows.append(torch.where(running, h, 0.0))
+    torch.testing.assert_close(output, torch.stack(rows), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(h_n[0], h, rtol=1e-10, atol=1e-10)
+    parameters = dict(made.named_parameters())
+    assert ("weight_hh_c" in parameters) != orthogonal
+    weights = torch.randn_like(output)
+    for ours, theirs in zip(
+        torch.autograd.grad((output * weights).sum() + h_n.sum(), parameters.values()),
+        torch.autograd.grad((torch.stack(rows) * weights).sum() + h.sum(), parameters.values()),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_a_free_matrix_starts_as_a_rotation_and_counts() -> None:
+    torch.manual_seed(0)
+    free: Any = make_layer(LayerConfig(hidden_size=8, orthogonal=False), 3)
+    torch.manual_seed(0)
+    plain: Any = make_layer(LayerConfig(hidden_size=8), 3)
+    assert torch.equal(free.weight_hh_c, plain.orthogonal_matrix())
+    assert count_parameters(free)["hidden_to_hidden_parameters"] == 3 * 8 * 8
+    assert count_parameters(plain)["hidden_to_hidden_parameters"] == 2 * 8 * 8 + 12
+    x = torch.randn(5, 2, 3)
+    torch.testing.assert_close(free(x)[0], plain(x)[0])
+    with pytest.raises(ValueError, match="need both gates"):
+        make_layer(LayerConfig(hidden_size=8, orthogonal=False, reset_gate=False), 3)
+
+
 def test_an_eurnn_can_start_with_the_authors_epsilon() -> None:
     plain: Any = make_layer(LayerConfig(cell="eurnn", hidden_size=8), 3)
     epsilon: Any = make_layer(LayerConfig(cell="eurnn", hidden_size=8, init="epsilon"), 3)

@@ -30,28 +30,33 @@ class Cell:
 
 
 def _arguments(layer: LayerConfig) -> dict[str, Any]:
-    """The fields that the cell reads, but for its initialization: keyword arguments of a layer of `goru`."""
-    arguments = {field: getattr(layer, field) for field in CELLS[layer.cell].reads if field != "init"}
+    """The fields that the cell reads, as keyword arguments of a layer of `goru`, but for those that we handle."""
+    ours = ("init", "orthogonal", "modrelu")
+    arguments = {field: getattr(layer, field) for field in CELLS[layer.cell].reads if field not in ours}
     return arguments | {"backend": None if layer.backend == "auto" else layer.backend}
 
 
 def _goru(input_size: int, layer: LayerConfig) -> nn.Module:
-    """A GORU, optionally with an initialization from the study."""
+    """A GORU, optionally with an initialization from the study, or with a part replaced."""
     import goru
+    from goru.lab.ablations import AblatedGORU
     from goru.layers.starts import MemoryStart, start_with_memory
 
     studied = layer.init in STUDIED
     if studied and layer.memory is None:
         raise ValueError(f"init {layer.init} needs a memory, a number of steps")
     made = goru.GORU(input_size, layer.hidden_size, init="published" if studied else layer.init, **_arguments(layer))
-    if not studied:
+    if studied:
+        how, bias_over = STUDIED[layer.init]
+        parameters = {name.removesuffix("_l0"): parameter.data for name, parameter in made.named_parameters()}
+        start_with_memory(made.unit, parameters, cast(int, layer.memory), MemoryStart(**how))
+        if bias_over is not None:
+            made.get_buffer("memory_l0").fill_(bias_over)
+    if layer.orthogonal and layer.modrelu:
         return made
-    how, bias_over = STUDIED[layer.init]
-    parameters = {name.removesuffix("_l0"): parameter.data for name, parameter in made.named_parameters()}
-    start_with_memory(made.unit, parameters, cast(int, layer.memory), MemoryStart(**how))
-    if bias_over is not None:
-        made.get_buffer("memory_l0").fill_(bias_over)
-    return made
+    if not (layer.reset_gate and layer.update_gate):
+        raise ValueError("no-orthogonal and no-modrelu need both gates")
+    return AblatedGORU(made, orthogonal=layer.orthogonal, modrelu=layer.modrelu)
 
 
 AUTHORS_EPSILON = 0.01
@@ -105,7 +110,7 @@ memory; infinity: b_h stays 0)."""
 CELLS: dict[str, Cell] = {
     "goru": Cell(
         _goru,
-        reads=("mesh", "capacity", "reset_gate", "update_gate", "memory", "init", "backend"),
+        reads=("mesh", "capacity", "reset_gate", "update_gate", "orthogonal", "modrelu", "memory", "init", "backend"),
         starts=("published", "june2017", *STUDIED),
     ),
     "eurnn": Cell(_eurnn, reads=("mesh", "capacity", "complex", "init", "backend"), starts=("published", "epsilon")),
@@ -144,6 +149,10 @@ class LayerConfig:
     """GORU's reset gate; without it r = 1."""
     update_gate: bool = True
     """GORU's update gate; without it z = 0."""
+    orthogonal: bool = True
+    """Whether GORU's U is a rotation, rather than a free matrix that starts as one."""
+    modrelu: bool = True
+    """Whether GORU's candidate uses modReLU, rather than tanh."""
     memory: int | None = None
     """How many steps a state lasts when training begins (GORU; GRU and LSTM with `init` chrono)."""
     init: Start = "published"

@@ -9,7 +9,7 @@ from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETE
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
 from goru.lab.tasks.copying import Copying
-from goru.lab.training.config import OptimizerConfig, RunConfig
+from goru.lab.training.config import LayerConfig, OptimizerConfig, RunConfig
 
 HUNDREDS = 1000
 """"Within hundreds of iterations": fewer than this."""
@@ -73,7 +73,11 @@ EXPERIMENT = Experiment(
     place=1,
     summary="Remember ten symbols over a silence of T steps.",
     base=RunConfig(experiment="copying", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Copying()),
-    models=SYNTHETIC_MODELS,
+    models={
+        **SYNTHETIC_MODELS,
+        "goru-free": LayerConfig(cell="goru", hidden_size=128, memory=200, orthogonal=False),
+        "goru-tanh": LayerConfig(cell="goru", hidden_size=128, memory=200, modrelu=False),
+    },
     memory=lambda task: task.delay,
     on_request={"random-placement": {"task.placement": "random"}, "epsilon-init": EPSILON},
     quick=Smaller(
@@ -99,6 +103,8 @@ EXPERIMENT = Experiment(
         "Loss: cross-entropy over all T + 20 steps, baseline 10 ln 8 / (T + 20). "
         "Accuracy: the ten recalled symbols only, singly and as whole sequences.",
         "The paper gives no number of iterations: ours is 10,000, without early stopping.",
+        "Beyond the paper: GORU with a free matrix for U (which starts as a rotation), or with tanh for modReLU. Both "
+        "start with a memory of T steps, like `goru-memory`.",
     ),
     columns=against_baseline(LEVELS),
     measure=loss_share(LEVELS),

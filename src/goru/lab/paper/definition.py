@@ -364,7 +364,8 @@ class Experiment:
 
 
 def _without_start(layer: LayerConfig) -> LayerConfig:
-    return dataclasses.replace(layer, init="published", memory=None)
+    """What decides the cost of a layer; the ablations run on kernels of the same size."""
+    return dataclasses.replace(layer, init="published", memory=None, orthogonal=True, modrelu=True)
 
 
 def split_variant(variant: str) -> tuple[str, str]:

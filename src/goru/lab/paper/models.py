@@ -43,6 +43,8 @@ MODELS = {
         Model("lstm-chrono", "LSTM, chrono T", "LSTM", "#cc79a7", (2, 2)),
         Model("goru-no-reset", _NO_RESET, _NO_RESET, "#bd8300", (2, 2), ablation=True),
         Model("goru-no-update", _NO_UPDATE, _NO_UPDATE, "#8c8c8c", (6, 2, 1, 2), ablation=True),
+        Model("goru-free", "GORU with a free matrix for U", color="#d55e00", dashes=(2, 2), ablation=True),
+        Model("goru-tanh", "GORU with tanh for modReLU", color="#d55e00", dashes=(6, 2, 1, 2), ablation=True),
     )
 }
 """In the order of the columns."""

@@ -15,12 +15,14 @@ MODELS = {
     "goru-memory": LayerConfig(cell="goru", hidden_size=512, memory=50),
     "goru-no-reset": LayerConfig(cell="goru", hidden_size=512, reset_gate=False),
     "goru-no-update": LayerConfig(cell="goru", hidden_size=512, update_gate=False),
+    "goru-free": LayerConfig(cell="goru", hidden_size=512, orthogonal=False),
+    "goru-tanh": LayerConfig(cell="goru", hidden_size=512, modrelu=False),
     "eurnn-real": LayerConfig(cell="eurnn", hidden_size=2048, mesh="tunable", capacity=2),
     "eurnn-complex": LayerConfig(cell="eurnn", hidden_size=2048, mesh="tunable", capacity=2, complex=True),
     "gru": LayerConfig(cell="gru", hidden_size=415),
     "lstm": LayerConfig(cell="lstm", hidden_size=350),
 }
-"""The sizes of the paper's table."""
+"""The sizes of the paper's table. Beyond the paper: a memory, a free matrix for U, tanh for modReLU."""
 
 PAPER = {
     "LSTM": 1.596,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LATER_FIELDS = {
     "optimizer.schedule": "constant",
     "layer.memory": None,
+    "layer.orthogonal": True,
+    "layer.modrelu": True,
     "stop_below": 0.0,
     "task.normalize": True,
     "task.feed": "ans",
