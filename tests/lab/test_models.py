@@ -100,12 +100,13 @@ def test_a_goru_with_a_part_replaced(orthogonal: bool, modrelu: bool, memory: in
         rows.append(torch.where(running, h, 0.0))
     torch.testing.assert_close(output, torch.stack(rows), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(h_n[0], h, rtol=1e-10, atol=1e-10)
-    parameters = dict(made.named_parameters())
+    parameters: dict[str, Any] = dict(made.named_parameters())
+    values = list(parameters.values())
     assert ("weight_hh_c" in parameters) != orthogonal
     weights = torch.randn_like(output)
     for ours, theirs in zip(
-        torch.autograd.grad((output * weights).sum() + h_n.sum(), parameters.values()),
-        torch.autograd.grad((torch.stack(rows) * weights).sum() + h.sum(), parameters.values()),
+        torch.autograd.grad((output * weights).sum() + h_n.sum(), values),
+        torch.autograd.grad((torch.stack(rows) * weights).sum() + h.sum(), values),
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
