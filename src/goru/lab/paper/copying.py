@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.findings import first_step, who_solves
+from goru.lab.paper.findings import DOES_IT_REMEMBER, WHAT_ORTHOGONALITY_BUYS, first_step, listed, who_solves
 from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, title
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
@@ -66,6 +66,11 @@ def memory_matters(group: Group) -> str:
     return f"started with a memory of {steps} steps, GORU {solves}; {', '.join(others)}."
 
 
+def _answer(group: Group, *names: str) -> str:
+    known = listed(group, *names)
+    return f"Copying over {group.first.config.task.delay} steps: {known}." if known else ""  # pyright: ignore
+
+
 EXPERIMENT = Experiment(
     name="copying",
     title="Copying memory task",
@@ -110,6 +115,10 @@ EXPERIMENT = Experiment(
     measure=loss_share(LEVELS),
     finding=memory_matters,
     leads=True,
+    answers={
+        DOES_IT_REMEMBER: lambda group: _answer(group, "goru-memory", "eurnn-real", "eurnn-complex", "goru"),
+        WHAT_ORTHOGONALITY_BUYS: lambda group: _answer(group, "goru-memory", "goru-free", "goru-tanh", "gru-chrono"),
+    },
     in_overview=True,
     time_steps=lambda task: task.length,
 )

@@ -138,6 +138,9 @@ class Experiment:
     it, or lead by its measure."""
     leads: bool = False
     """Whether its finding is in the summary of the report."""
+    answers: Mapping[str, Callable[[Group], str]] = field(default_factory=dict)
+    """Questions that a reader asks, and sentences that answer them from a group; empty if the group cannot. Answers of
+    several experiments to one question follow each other."""
     curves: bool = True
     """Whether to draw loss curves; those of different tasks have nothing in common."""
     log_loss: bool = False

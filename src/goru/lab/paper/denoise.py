@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
+from goru.lab.paper.findings import DOES_IT_FORGET, listed
 from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
 from goru.lab.paper.rules import SOLVES, STAYS_AT_BASELINE, Facts, Level, Statement, better
 from goru.lab.tasks.denoise import Denoise
@@ -39,6 +40,10 @@ def ahead_of_lstm(f: Facts) -> list[Statement]:
     ]
 
 
+def _answer(known: str) -> str:
+    return f"Denoise: {known}." if known else ""
+
+
 EXPERIMENT = Experiment(
     name="denoise",
     title="Denoise task",
@@ -70,6 +75,7 @@ EXPERIMENT = Experiment(
     ),
     columns=against_baseline(LEVELS),
     measure=loss_share(LEVELS),
+    answers={DOES_IT_FORGET: lambda group: _answer(listed(group, "goru", "goru-memory", "gru", *EURNNS))},
     in_overview=True,
     time_steps=lambda task: task.length,
 )

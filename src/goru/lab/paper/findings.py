@@ -67,6 +67,32 @@ def first_step(group: Group, name: str) -> float | None:
     return fmean(known) if known and len(known) == len(steps) else None
 
 
+DOES_IT_REMEMBER = "Does GORU remember like an EURNN?"
+DOES_IT_FORGET = "Does it forget like a GRU?"
+WHAT_ORTHOGONALITY_BUYS = "What does orthogonality buy?"
+
+
+def how_it_ends(group: Group, name: str) -> str:
+    """How a model does on a task with a baseline; empty if it has not finished.
+
+    Such as "GORU solves it in 500 iterations" or "GRU ends at 56% of the baseline".
+    """
+    loss = group.final_mean(name, "test_loss")
+    if loss is None:
+        return ""
+    step = first_step(group, name)
+    if loss < SOLVED * group.baseline and step is not None:
+        return f"{title(name)} solves it in {step:,.0f} iterations"
+    return f"{title(name)} ends at {percent(loss / group.baseline)} of the baseline"
+
+
+def listed(group: Group, *names: str) -> str:
+    """`how_it_ends` of these models; empty if the first has not finished, or no other has."""
+    first, *others = (how_it_ends(group, name) for name in names)
+    others = [one for one in others if one]
+    return f"{first}; {', '.join(others)}" if first and others else ""
+
+
 def who_leads(group: Group, measure: Measure) -> str:
     """The first three models by a measure."""
     ranked = measure.ranked(group)

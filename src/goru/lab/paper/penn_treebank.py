@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, difference, in_paper, on_files, score
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
+from goru.lab.paper.findings import WHAT_ORTHOGONALITY_BUYS
 from goru.lab.paper.models import EURNNS, model
 from goru.lab.paper.outcomes import Group, Spread, spread
 from goru.lab.paper.rules import Facts, Statement, better
@@ -76,6 +77,15 @@ def _difference(group: Group, name: str) -> str | Cell:
     return difference(group.final_mean(name, "test_bpc"), theirs, close=MARGIN, digits=3, higher_is_better=False)
 
 
+def what_orthogonality_buys(group: Group) -> str:
+    """GORU's bits beside those of its ablations."""
+    bits = {name: group.final_mean(name, "test_bpc") for name in ("goru", "goru-free", "goru-tanh", "gru")}
+    known = [f"{model(name).title} {value:.3f}" for name, value in bits.items() if value is not None]
+    if bits["goru"] is None or (bits["goru-free"] is None and bits["goru-tanh"] is None):
+        return ""
+    return f"Characters, bits: {', '.join(known)}."
+
+
 _IN_PAPER = in_paper({row: str(bits) for row, bits in PAPER.items()})
 
 EXPERIMENT = Experiment(
@@ -131,5 +141,6 @@ EXPERIMENT = Experiment(
     ),
     references=lambda group: {"character frequencies": {"test bpc": f"{group.reference('unigram_bpc'):.3f}"}},
     measure=Measure("bits per character", "test_bpc", digits=3, paper=_IN_PAPER),
+    answers={WHAT_ORTHOGONALITY_BUYS: what_orthogonality_buys},
     time_steps=lambda task: task.length,
 )
