@@ -42,8 +42,8 @@ SHARED_DECISIONS = (
     "The paper does not say which EURNN it ran: we run a real and a complex one, tunable mesh with capacity 2.",
     "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices; biases are 0, except 1 for the "
     "GRU's gates and the LSTM's forget gate.",
-    "Where symbols are tagged step by step (all but babi, penn_treebank, speech, adding and psmnist), the head starts uniform "
-    "in +-sqrt(6 / (symbols in + outputs)), bias 0.01; elsewhere Glorot-uniform, bias 0.",
+    "Where symbols are tagged step by step (all but babi, penn_treebank, speech, adding and psmnist), the head starts "
+    "uniform in +-sqrt(6 / (symbols in + outputs)), bias 0.01; elsewhere Glorot-uniform, bias 0.",
     "goru-june2017 is GORU as first published: modReLU's bias starts at 2, tunable mesh with capacity 2.",
 )
 """Our decisions for all experiments."""
