@@ -11,7 +11,7 @@ import pytest
 from goru.lab import paper
 from goru.lab.paper import step_times
 from goru.lab.report import costs
-from goru.lab.report.reading import load
+from goru.lab.report.record import load
 from tests.lab.test_report import SOLVED, write_run
 
 

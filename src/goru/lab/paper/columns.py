@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from goru.lab.durations import duration
@@ -43,6 +43,15 @@ class Table:
     """The columns of words, aligned to the left; the others are numbers."""
     short_title: str = ""
     """Its title beside a figure that says the rest; empty: the title."""
+
+    @property
+    def shortened(self) -> Table | None:
+        """The table without the columns shown on demand; None if it has no such columns."""
+        kept = [k for k, heading in enumerate(self.headings) if heading in (self.brief or self.headings)]
+        if len(kept) == len(self.headings):
+            return None
+        headings, *rows = (tuple(line[k] for k in kept) for line in (self.headings, *self.rows))
+        return replace(self, name=f"{self.name}-brief", headings=headings, rows=tuple(rows), brief=(), note="")
 
     @property
     def texts(self) -> list[tuple[str, ...]]:

@@ -39,13 +39,8 @@ class State(Enum):
     FAILED = ("failed", "failed marks a run without a result")
     ABSENT = ("", "empty: not run")
 
-    @property
-    def sign(self) -> str:
-        return self.value[0]
-
-    @property
-    def meaning(self) -> str:
-        return self.value[1]
+    def __init__(self, sign: str, meaning: str) -> None:
+        self.sign, self.meaning = sign, meaning
 
 
 def main_groups(groups: Sequence[Group]) -> list[Group]:
@@ -90,21 +85,23 @@ class Ranking:
         """The number of seeds, and the meaning of the signs."""
         seeds = {len(group.complete_seeds(model)) for group in self.groups for model in group.models} - {0}
         many = f"1 to {max(seeds)}" if 1 in seeds and len(seeds) > 1 else " or ".join(map(str, sorted(seeds)))
-        rest = (
-            ["each number is from one seed" if seeds == {1} else f"each number is a mean over {many} seeds"]
-            if seeds
-            else []
-        )
+        means = "each number is from one seed" if seeds == {1} else f"each number is a mean over {many} seeds"
         found = {state(group, model.name) for group in self.groups for model in self.models}
-        return "; ".join([*rest, *(one.meaning for one in State if one in found and one.meaning)])
+        said = [means if seeds else "", *(one.meaning for one in State if one in found)]
+        return "; ".join(filter(None, said))
 
 
 def ranking(groups: Sequence[Group]) -> Ranking | None:
     """None if no experiment has a measure."""
     ranked = [group for group in main_groups(groups) if group.experiment.measure]
-    trained = [model for group in ranked for model in group.models]
+    return Ranking(ranked, columns(ranked)) if ranked else None
+
+
+def columns(groups: Sequence[Group]) -> list[Model]:
+    """The models of these groups that have a column, in order."""
+    trained = [name for group in groups for name in group.models]
     models = [paper.model(name) for name in dict.fromkeys([*paper.MODELS, *trained]) if name in trained]
-    return Ranking(ranked, [model for model in models if not model.ablation]) if ranked else None
+    return [model for model in models if not model.ablation]
 
 
 def state(group: Group, model: str) -> State:
@@ -132,6 +129,17 @@ def runs_done(groups: Sequence[Group]) -> str:
     rest = f", {unfinished} of them not finished" if unfinished else ""
     absent = f"; {missing} of the planned ones {'is' if missing == 1 else 'are'} missing" if missing else ""
     return f"{len(records)} run{'s' * (len(records) != 1)}{rest}{absent}."
+
+
+def unverified(groups: Sequence[Group]) -> list[str]:
+    """Sentences about the finished runs whose files had no checksums when they ended."""
+    since = [record.checked_since for group in groups for record in group.records if record.finished]
+    late = {"never": " and have none", "record": "; theirs were made when the runs were recorded"}
+    return [
+        f"{count} of {len(since)} runs predate checksums{why}. They count as unverified."
+        for when, why in late.items()
+        if (count := since.count(when))
+    ]
 
 
 def findings(groups: Sequence[Group], verdicts: Sequence[claims.Verdict]) -> list[Sentence]:

@@ -13,7 +13,7 @@ from goru.lab.paper.columns import Cell, Table
 from goru.lab.paper.definition import Experiment
 from goru.lab.paper.findings import capitalized
 from goru.lab.paper.outcomes import Group, Record, percent
-from goru.lab.report import curves, figures
+from goru.lab.report import figures
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
 from goru.lab.training.config import flat
@@ -100,8 +100,8 @@ class Variant:
 
     def interactive(self) -> dict[str, Any]:
         """The data of the interactive figures, by the name of the figure that each replaces."""
-        found = {self.curve.name: curves.losses_for_page(self.group)} if self.curve else {}
-        if self.gates is not None and (gates := curves.gates_for_page(self.group)):
+        found = {self.curve.name: figures.losses_for_page(self.group)} if self.curve else {}
+        if self.gates is not None and (gates := figures.gates_for_page(self.group)):
             found[self.gates.name] = gates
         return found
 
