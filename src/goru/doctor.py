@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import __version__
 from .kernels import native
 from .kernels.backends import BACKENDS, REFERENCE, choose, preference, use_backend
 from .kernels.mesh import build_matrix
@@ -93,11 +93,7 @@ def main(argv: list[str]) -> int:
 
 
 def _versions() -> Iterator[str]:
-    try:
-        version = metadata.version("goru")
-    except metadata.PackageNotFoundError:
-        version = "not installed"
-    yield f"goru {version}, torch {torch.__version__}, Python {platform.python_version()}"
+    yield f"goru {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     threads = torch.get_num_threads()
     yield (
         f"{platform.system()} {platform.machine()}, {threads} thread{'s' if threads > 1 else ''} on "

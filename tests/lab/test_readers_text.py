@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from goru.lab import data as datasets
 from goru.lab.data.generated import graphs, small_world, text
-from goru.lab.data.penn_characters import characters as as_characters
 from goru.lab.data.readers import characters, paths, stories
+from goru.lab.data.readers.characters import characters as as_characters
 from goru.lab.data.readers.lines import LONGEST_LINE, FormatError, numbered
 from goru.lab.tasks.babi import GENERATED_TASKS
 from tests.lab.attempts import attempt
