@@ -78,20 +78,13 @@ class Record:
         """The held-out loss along training: on the test set, or on the validation set if that is evaluated."""
         loss = "test_loss" if "test_loss" in self.metrics[0] else "valid_loss"
         lines = [line for line in self.metrics if loss in line]
-        return Curve(
-            [line["step"] for line in lines],
-            [line[loss] for line in lines],
-            [line["seconds"] for line in lines],
-        )
+        return Curve(*([line[key] for line in lines] for key in ("step", loss, "seconds")))
 
     def score(self, name: str) -> float | None:
         """A final score; for an unfinished run the latest one."""
         if self.result is not None:
             return self.result["final"].get(name)
-        for line in reversed(self.metrics):
-            if name in line:
-                return line[name]
-        return None
+        return next((line[name] for line in reversed(self.metrics) if name in line), None)
 
     def first_step_below(self, loss: float) -> int | None:
         """The first evaluation with a test loss below `loss`."""

@@ -11,7 +11,7 @@ import socket
 import sys
 import uuid
 
-from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
@@ -34,16 +34,13 @@ class LoopbackRendezvous(RendezvousHandler):
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self.run_id = parameters.run_id
-        self._store: Store | None = None
-        self._port = 0
+        listener = socket.create_server((LOOPBACK, 0))
+        self._port = listener.getsockname()[1]
+        self._store = TCPStore(
+            LOOPBACK, self._port, 1, True, multi_tenant=True, master_listen_fd=listener.detach(), use_libuv=False
+        )
 
     def next_rendezvous(self) -> RendezvousInfo:
-        if self._store is None:
-            listener = socket.create_server((LOOPBACK, 0))
-            self._port = listener.getsockname()[1]
-            self._store = TCPStore(
-                LOOPBACK, self._port, 1, True, multi_tenant=True, master_listen_fd=listener.detach(), use_libuv=False
-            )
         store = PrefixStore(self.run_id, self._store)
         return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, self._port))
 
