@@ -16,7 +16,7 @@ from .kernels.gated import GatedOptions
 from .kernels.gated import reference as gated_reference
 from .kernels.goru import reference
 from .kernels.mesh import build_matrix
-from .layers.gated import GRU, LSTM, GatedUnit
+from .layers.gated import GRU, LSTM, GatedUnit, like
 from .layers.goru import GORU, GORUUnit
 from .tracing import full_precision
 
@@ -137,13 +137,12 @@ def _hook(own: list[GateRecord]):
 
 def _record_torch(layer: nn.GRU | nn.LSTM, input: Tensor | PackedSequence, hx: Any, own: list[GateRecord]) -> None:
     """Run a torch layer again as one of ours, for the signals that it does not return. Rows stay in packed order."""
-    make = LSTM if isinstance(layer, nn.LSTM) else GRU
+    ours = like(layer, backend="reference")
+    name = type(ours).__name__
     if layer.training and layer.dropout > 0 and layer.num_layers > 1:
-        raise RuntimeError(f"nn.{make.__name__} hides its dropout masks: call .eval() or set dropout=0 to record gates")
+        raise RuntimeError(f"nn.{name} hides its dropout masks: call .eval() or set dropout=0 to record gates")
     if layer.proj_size:
         raise RuntimeError(f"the gates of an LSTM with projections cannot be recorded, got proj_size={layer.proj_size}")
-    names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional")
-    ours = make(**{name: getattr(layer, name) for name in names}, backend="reference", device="meta")
     ours._listeners.append(_listener(ours.unit, own))  # type: ignore[arg-type]
     weights = {name: getattr(layer, name) for name, _ in ours.named_parameters()}
     functional_call(ours, weights, (input, hx))

@@ -68,15 +68,9 @@ class EURNNUnit:
             output, last = self.run(x.float(), state, wide, lengths, reverse, backend, matrix)
             return output.to(x.dtype), last
         rotate = x.dtype in (torch.float32, torch.float64) and RECURRENCE.rotates(self.mesh, backend)
-        inputs = EurnnInputs(
-            x,
-            state[0],
-            parameters["weight_ih"],
-            parameters.get("bias"),
-            None if rotate else matrix(),
-            parameters["angles"] if rotate else None,
-            lengths,
-        )
+        weights = parameters["weight_ih"], parameters.get("bias")
+        rotation = (None, parameters["angles"]) if rotate else (matrix(), None)
+        inputs = EurnnInputs(x, state[0], *weights, *rotation, lengths)
         output, h_n = RECURRENCE(inputs, EurnnOptions(self.mesh, reverse), backend)
         return output, (h_n,)
 

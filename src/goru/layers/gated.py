@@ -177,6 +177,13 @@ class LSTM(GatedLayer):
         self.proj_size = 0
 
 
+def like(layer: nn.GRU | nn.LSTM, backend: str | None = None) -> GRU | LSTM:
+    """Our layer with the sizes of one of torch's, without dropout, and without memory for its parameters."""
+    names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional")
+    make = LSTM if isinstance(layer, nn.LSTM) else GRU
+    return make(**{name: getattr(layer, name) for name in names}, backend=backend, device="meta")
+
+
 class GatedCell(RecurrentCell):
     """One step of a GRU or an LSTM."""
 

@@ -83,16 +83,8 @@ class GORUUnit:
         self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, u: Tensor | None
     ) -> GoruInputs:
         """The arguments of the recurrence, by rotations where u is None."""
-        return GoruInputs(
-            x,
-            state[0],
-            parameters["weight_ih"],
-            parameters.get("weight_hh"),
-            parameters.get("bias"),
-            u,
-            parameters["angles"] if u is None else None,
-            lengths,
-        )
+        weights = parameters["weight_ih"], parameters.get("weight_hh"), parameters.get("bias")
+        return GoruInputs(x, state[0], *weights, u, parameters["angles"] if u is None else None, lengths)
 
     def run(
         self,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from goru.lab.errors import UsageError, nearest
@@ -13,7 +16,6 @@ from goru.lab.paper.columns import Column, Measure, References, Table, against_b
 from goru.lab.paper.findings import who_leads, who_solves
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import Rule
-from goru.lab.paper.step_times import step_times
 from goru.lab.training.config import LayerConfig, RunConfig, as_on, differences, flat, override, variant_name
 
 Changes = Mapping[str, Any]
@@ -357,6 +359,29 @@ class Experiment:
     def seconds(self) -> float:
         """What all models and variants take with one seed, if no run stops early."""
         return sum(self.run_seconds(self.config(model, variant)) for variant in self.variants for model in self.models)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The measured time of a training step."""
+
+    cpu_seconds: float
+    """Processor seconds of a training step with one thread."""
+    steps_per_epoch: int
+    """Steps of one pass over the training set; 0 if data are generated without end."""
+
+
+@cache
+def step_times() -> dict[tuple[str, str], StepTime]:
+    """`step_times.json` by experiment and model, measured with `goru bench` on the reference machine.
+
+    To update it in a checkout, on an idle machine: goru bench --out src/goru/lab/paper/step_times.json
+    """
+    text = resources.files("goru.lab.paper").joinpath("step_times.json").read_text(encoding="utf-8")
+    return {
+        (row["experiment"], row["model"]): StepTime(row["cpu_seconds"], row["steps_per_epoch"] or 0)
+        for row in json.loads(text)["timings"]
+    }
 
 
 def _without_start(layer: LayerConfig) -> LayerConfig:

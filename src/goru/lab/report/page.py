@@ -62,6 +62,7 @@ def render(
         heading=f"GORU: {'a small demonstration' if only_small else 'what reproduces, and what we found'}",
         learned=[sentence for section in sections for sentence in section.learned],
         marks=MARKS,
+        decisions=paper.decisions,
         classes={status: status.replace(" ", "-") for status in claims.STATUSES},
         runs_done=overview.runs_done(groups),
         only_small=only_small,
