@@ -141,22 +141,18 @@ def self_test() -> Iterator[Check | None]:
     None for each check that was skipped because the time of its device was over.
     """
     for device in _devices():
-        yield from _test_device(device)
-
-
-def _test_device(device: torch.device) -> Iterator[Check | None]:
-    start, over = time.monotonic(), False
-    torch.manual_seed(1)
-    for allowed, tests in _planned(device):
-        for number, (name, difference) in enumerate(tests.items()):
-            over = over or (number == 1 and time.monotonic() - start > SECONDS)
-            if over:
-                yield None
-                continue
-            try:
-                yield Check(name, difference(), allowed)
-            except Exception as error:
-                yield Check(name, math.nan, allowed, f"{type(error).__name__}: {error}")
+        start, over = time.monotonic(), False
+        torch.manual_seed(1)
+        for allowed, tests in _planned(device):
+            for number, (name, difference) in enumerate(tests.items()):
+                over = over or (number == 1 and time.monotonic() - start > SECONDS)
+                if over:
+                    yield None
+                    continue
+                try:
+                    yield Check(name, difference(), allowed)
+                except Exception as error:
+                    yield Check(name, math.nan, allowed, f"{type(error).__name__}: {error}")
 
 
 def _planned(device: torch.device) -> Iterator[tuple[float, dict[str, Callable[[], float]]]]:

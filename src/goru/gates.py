@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -77,28 +77,17 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
             f"{type(module).__name__}"
         )
     records: list[GateRecord] = []
-    handles = []
-    listeners = []
-    try:
+    with ExitStack() as undo:
         for name, part in gated:
-            directions = 2 if part.bidirectional else 1
-            own = [
-                GateRecord(name, layer, bool(direction))
-                for layer in range(part.num_layers)
-                for direction in range(directions)
-            ]
+            directions = (False, True) if part.bidirectional else (False,)
+            own = [GateRecord(name, layer, reverse) for layer in range(part.num_layers) for reverse in directions]
             records += own
             if isinstance(part, OURS):
                 listener = _listener(part.unit, own)  # type: ignore[arg-type]
                 part._listeners.append(listener)
-                listeners.append((part, listener))
-            handles.append(part.register_forward_hook(_hook(own), with_kwargs=True))
+                undo.callback(part._listeners.remove, listener)
+            undo.callback(part.register_forward_hook(_hook(own), with_kwargs=True).remove)
         yield records
-    finally:
-        for handle in handles:
-            handle.remove()
-        for part, listener in listeners:
-            part._listeners.remove(listener)
 
 
 def _listener(unit: GORUUnit | GatedUnit, own: list[GateRecord]):

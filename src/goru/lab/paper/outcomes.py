@@ -227,25 +227,26 @@ class Group:
 
     def complete_seeds(self, model: str) -> set[int]:
         """The seeds of a model that have finished all parts of the experiment, or its one run."""
-        done: dict[int, set[str]] = {}
-        for record in self.finished(model):
-            done.setdefault(record.config.seed, set()).add(record.config.variant)
-        return {seed for seed, parts in done.items() if len(parts) == self.experiment.part_count}
+        done = self._by_seed(model).items()
+        return {seed for seed, parts in done if len(parts) == self.experiment.part_count}
 
     def parts_done(self, model: str, score: str = "") -> int:
         """The most parts (with a score) that any seed has finished."""
-        done = [r.config.seed for r in self.finished(model) if not score or r.score(score) is not None]
-        return max((done.count(seed) for seed in done), default=0)
+        return max(map(len, self._by_seed(model, score).values()), default=0)
 
     def seed_means(self, model: str, score: str, parts: int = 0) -> list[float]:
         """For each seed that has finished all parts (or as many as `parts`), the mean of a score over them."""
+        wanted, found = parts or self.experiment.part_count, sorted(self._by_seed(model, score).items())
+        return [fmean(values.values()) for _, values in found if len(values) == wanted]
+
+    def _by_seed(self, model: str, score: str = "") -> dict[int, dict[str, float]]:
+        """The finished parts of each seed with a score, or all of them."""
         by_seed: dict[int, dict[str, float]] = {}
         for record in self.finished(model):
-            value = record.score(score)
+            value = record.score(score) if score else 0.0
             if value is not None:
                 by_seed.setdefault(record.config.seed, {})[record.config.variant] = value
-        wanted = parts or self.experiment.part_count
-        return [fmean(values.values()) for _, values in sorted(by_seed.items()) if len(values) == wanted]
+        return by_seed
 
     def scores(self, model: str, name: str) -> Spread | None:
         """A score over the runs whose numbers are shown."""

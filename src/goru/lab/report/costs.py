@@ -108,22 +108,17 @@ def missing(groups: Sequence[Group]) -> int:
     return len({_key(config) for config in paper.grid()} - _found(groups).keys())
 
 
-def _costs(groups: Sequence[Group]) -> dict[str, list[Cost]]:
-    """By experiment: every full-size run found, and every missing one of the first seed."""
+def table(groups: Sequence[Group]) -> Table | None:
+    """One row per experiment, over every full-size run found and every missing one of the first seed; None if there
+    are no full-size runs."""
     found = _found(groups)
+    if not found:
+        return None
     wanted = {_key(config): config for config in paper.grid()}
     wanted |= {key: record.config for key, record in found.items()}
     costs: dict[str, list[Cost]] = {}
     for key, config in wanted.items():
         costs.setdefault(config.experiment, []).append(_cost(config, found.get(key)))
-    return costs if found else {}
-
-
-def table(groups: Sequence[Group]) -> Table | None:
-    """One row per experiment; None if there are no full-size runs."""
-    costs = _costs(groups)
-    if not costs:
-        return None
 
     def line(name: str, some: list[Cost]) -> dict[str, str]:
         work, left = sum(c.work for c in some), sum(c.left for c in some)

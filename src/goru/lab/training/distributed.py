@@ -63,9 +63,7 @@ class Group:
 
     def scatter(self, states: list[Tensor]) -> list[Tensor]:
         """This process's rows of carried states."""
-        if not states:
-            return states
-        return take_rows(states, self._rows(count_rows(states)))
+        return take_rows(states, self._rows(count_rows(states))) if states else []
 
     def gather(self, states: list[Tensor]) -> list[Tensor]:
         """The carried states of all rows: the inverse of `scatter`."""
