@@ -16,7 +16,7 @@ from .kernels.gated import GatedOptions
 from .kernels.gated import reference as gated_reference
 from .kernels.goru import reference
 from .kernels.mesh import build_matrix
-from .layers.gated import GRU, LSTM, GatedUnit, like
+from .layers.gated import GRU, LSTM, like
 from .layers.goru import GORU, GORUUnit
 from .tracing import full_precision
 
@@ -83,14 +83,14 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
             own = [GateRecord(name, layer, reverse) for layer in range(part.num_layers) for reverse in directions]
             records += own
             if isinstance(part, OURS):
-                listener = _listener(part.unit, own)  # type: ignore[arg-type]
+                listener = _listener(part.unit, own)
                 part._listeners.append(listener)
                 undo.callback(part._listeners.remove, listener)
             undo.callback(part.register_forward_hook(_hook(own), with_kwargs=True).remove)
         yield records
 
 
-def _listener(unit: GORUUnit | GatedUnit, own: list[GateRecord]):
+def _listener(unit: Any, own: list[GateRecord]):
     """Fills the record of each layer and direction with its signals, before it runs."""
 
     @torch.no_grad()
@@ -132,6 +132,6 @@ def _record_torch(layer: nn.GRU | nn.LSTM, input: Tensor | PackedSequence, hx: A
         raise RuntimeError(f"nn.{name} hides its dropout masks: call .eval() or set dropout=0 to record gates")
     if layer.proj_size:
         raise RuntimeError(f"the gates of an LSTM with projections cannot be recorded, got proj_size={layer.proj_size}")
-    ours._listeners.append(_listener(ours.unit, own))  # type: ignore[arg-type]
+    ours._listeners.append(_listener(ours.unit, own))
     weights = {name: getattr(layer, name) for name, _ in ours.named_parameters()}
     functional_call(ours, weights, (input, hx))
