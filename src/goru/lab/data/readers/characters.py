@@ -39,15 +39,6 @@ def parse(content: bytes, source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def alphabet(text: str) -> tuple[str, ...]:
-    """The characters of a text, in order.
-
-    >>> alphabet("noon_")
-    ('_', 'n', 'o')
-    """
-    return tuple(sorted(set(text)))
-
-
 def make(downloads: Mapping[str, Path], folder: Path) -> None:
     """Write ptb.char.*.txt from ptb.*.txt."""
     for split, _, _ in WORD_FILES:
