@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from goru.lab import paper
-from goru.lab.report import readme
+from goru.lab.report import markdown, record
 
 project = "goru"
 version = release = installed_version("goru")
@@ -112,7 +112,8 @@ class Results(SphinxDirective):
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        return self.parse_text_to_nodes(readme.numbers(Path(__file__).parent.parent / "results"))
+        groups = record.full_size(Path(__file__).parent.parent / "results")
+        return self.parse_text_to_nodes(markdown.numbers(groups))
 
 
 def _plain(text: str) -> str:

@@ -115,11 +115,12 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
 
 def test_results_are_those_of_the_record() -> None:
     """Table, verdicts and picture are what `make results` makes of results/, to the byte."""
-    from goru.lab.report import readme
+    from goru.lab.report import markdown, record
 
+    groups = record.full_size(ROOT / "results")
     now = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme.in_readme(ROOT / "README.md", ROOT / "results") == now, "run: make results RUNS=results"
-    for name, content in readme.beside_runs(ROOT / "results").items():
+    assert markdown.in_readme(ROOT / "README.md", groups, ROOT / "results") == now, "run: make results RUNS=results"
+    for name, content in markdown.beside_runs(groups).items():
         assert (ROOT / "results" / name).read_bytes() == content, f"{name}: run make results RUNS=results"
 
 

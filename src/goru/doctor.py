@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import __version__
 from .kernels import native
 from .kernels.backends import BACKENDS, REFERENCE, choose, preference, use_backend
 from .kernels.mesh import build_matrix
@@ -93,11 +93,7 @@ def main(argv: list[str]) -> int:
 
 
 def _versions() -> Iterator[str]:
-    try:
-        version = metadata.version("goru")
-    except metadata.PackageNotFoundError:
-        version = "not installed"
-    yield f"goru {version}, torch {torch.__version__}, Python {platform.python_version()}"
+    yield f"goru {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     threads = torch.get_num_threads()
     yield (
         f"{platform.system()} {platform.machine()}, {threads} thread{'s' if threads > 1 else ''} on "
@@ -145,22 +141,18 @@ def self_test() -> Iterator[Check | None]:
     None for each check that was skipped because the time of its device was over.
     """
     for device in _devices():
-        yield from _test_device(device)
-
-
-def _test_device(device: torch.device) -> Iterator[Check | None]:
-    start, over = time.monotonic(), False
-    torch.manual_seed(1)
-    for allowed, tests in _planned(device):
-        for number, (name, difference) in enumerate(tests.items()):
-            over = over or (number == 1 and time.monotonic() - start > SECONDS)
-            if over:
-                yield None
-                continue
-            try:
-                yield Check(name, difference(), allowed)
-            except Exception as error:
-                yield Check(name, math.nan, allowed, f"{type(error).__name__}: {error}")
+        start, over = time.monotonic(), False
+        torch.manual_seed(1)
+        for allowed, tests in _planned(device):
+            for number, (name, difference) in enumerate(tests.items()):
+                over = over or (number == 1 and time.monotonic() - start > SECONDS)
+                if over:
+                    yield None
+                    continue
+                try:
+                    yield Check(name, difference(), allowed)
+                except Exception as error:
+                    yield Check(name, math.nan, allowed, f"{type(error).__name__}: {error}")
 
 
 def _planned(device: torch.device) -> Iterator[tuple[float, dict[str, Callable[[], float]]]]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from torch.func import functional_call
+from torch.nn.utils.rnn import PackedSequence
 
 from .kernels.gated import GatedOptions
 from .kernels.gated import reference as gated_reference
 from .kernels.goru import reference
 from .kernels.mesh import build_matrix
-from .layers.gated import GRU, LSTM, GatedUnit
+from .layers.gated import GRU, LSTM, like
 from .layers.goru import GORU, GORUUnit
-from .layers.unit import Parameters, State
 from .tracing import full_precision
 
 OURS = GORU | GRU | LSTM
@@ -77,57 +77,35 @@ def record(module: nn.Module) -> Iterator[list[GateRecord]]:
             f"{type(module).__name__}"
         )
     records: list[GateRecord] = []
-    handles = []
-    listeners = []
-    try:
+    with ExitStack() as undo:
         for name, part in gated:
-            directions = 2 if part.bidirectional else 1
-            own = [
-                GateRecord(name, layer, bool(direction))
-                for layer in range(part.num_layers)
-                for direction in range(directions)
-            ]
+            directions = (False, True) if part.bidirectional else (False,)
+            own = [GateRecord(name, layer, reverse) for layer in range(part.num_layers) for reverse in directions]
             records += own
             if isinstance(part, OURS):
                 listener = _listener(part.unit, own)
                 part._listeners.append(listener)
-                listeners.append((part, listener))
-            handles.append(part.register_forward_hook(_hook(own), with_kwargs=True))
+                undo.callback(part._listeners.remove, listener)
+            undo.callback(part.register_forward_hook(_hook(own), with_kwargs=True).remove)
         yield records
-    finally:
-        for handle in handles:
-            handle.remove()
-        for part, listener in listeners:
-            part._listeners.remove(listener)
 
 
 def _listener(unit: Any, own: list[GateRecord]):
+    """Fills the record of each layer and direction with its signals, before it runs."""
+
     @torch.no_grad()
     def listen(index, x, state, parameters, lengths, reverse) -> None:
         with full_precision(x):  # as the pass itself
-            _trace(own[index], unit, x, state, parameters, lengths, reverse)
+            if isinstance(unit, GORUUnit):
+                u = build_matrix(parameters["angles"], unit.mesh, "manual")
+                trace: Any = reference.trace(unit.inputs(x, state, parameters, lengths, u), unit.options(reverse))
+            else:
+                run: Any = gated_reference.lstm_trace if unit.name == "LSTM" else gated_reference.gru_trace
+                trace = run(unit.inputs(x, state, parameters, lengths), GatedOptions(reverse))
+        for name in SIGNALS:
+            setattr(own[index], name, getattr(trace, "output" if name == "state" else name, None))
 
     return listen
-
-
-def _trace(
-    item: GateRecord,
-    unit: GORUUnit | GatedUnit,
-    x: Tensor,
-    state: State,
-    parameters: Parameters,
-    lengths: Tensor | None,
-    reverse: bool,
-) -> None:
-    """Fill the record with the signals of one layer in one direction."""
-    if isinstance(unit, GORUUnit):
-        u = build_matrix(parameters["angles"], unit.mesh, "manual")
-        trace: Any = reference.trace(unit.inputs(x, state, parameters, lengths, u), unit.options(reverse))
-    else:
-        run: Any = gated_reference.lstm_trace if unit.name == "LSTM" else gated_reference.gru_trace
-        trace = run(unit.inputs(x, state, parameters, lengths), GatedOptions(reverse))
-    for name in SIGNALS:
-        setattr(item, name, getattr(trace, "output" if name == "state" else name, None))
 
 
 def _hook(own: list[GateRecord]):
@@ -147,33 +125,13 @@ def _hook(own: list[GateRecord]):
 
 
 def _record_torch(layer: nn.GRU | nn.LSTM, input: Tensor | PackedSequence, hx: Any, own: list[GateRecord]) -> None:
-    """Recompute a torch layer to get the signals that it does not return. Rows stay in packed order."""
-    kind = "LSTM" if isinstance(layer, nn.LSTM) else "GRU"
+    """Run a torch layer again as one of ours, for the signals that it does not return. Rows stay in packed order."""
+    ours = like(layer, backend="reference")
+    name = type(ours).__name__
     if layer.training and layer.dropout > 0 and layer.num_layers > 1:
-        raise RuntimeError(f"nn.{kind} hides its dropout masks: call .eval() or set dropout=0 to record gates")
+        raise RuntimeError(f"nn.{name} hides its dropout masks: call .eval() or set dropout=0 to record gates")
     if layer.proj_size:
         raise RuntimeError(f"the gates of an LSTM with projections cannot be recorded, got proj_size={layer.proj_size}")
-    state = None if hx is None else tuple(hx) if kind == "LSTM" else (hx,)
-    lengths = None
-    if isinstance(input, PackedSequence):
-        x, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
-        lengths = lengths.to(x.device)
-        if state is not None and input.sorted_indices is not None:
-            state = tuple(part.index_select(1, input.sorted_indices) for part in state)
-    else:
-        x = input.unsqueeze(1) if input.dim() == 2 else input.transpose(0, 1) if layer.batch_first else input
-        state = None if state is None else tuple(part.unsqueeze(1) if part.dim() == 2 else part for part in state)
-    unit = GatedUnit(kind, layer.hidden_size, layer.bias)
-    zeros = x.new_zeros(x.shape[1], layer.hidden_size)
-    outputs: list[Tensor] = []
-    for index, item in enumerate(own):
-        suffix = f"_l{item.layer}" + ("_reverse" if item.reverse else "")
-        parameters = {name: getattr(layer, name + suffix) for name in unit.shapes(1)}
-        start = (zeros, zeros) if kind == "LSTM" else (zeros,)
-        if state is not None:
-            start = tuple(part[index] for part in state)
-        _trace(item, unit, x, start, parameters, lengths, item.reverse)
-        assert item.state is not None
-        outputs.append(item.state)
-        if len(outputs) == (2 if layer.bidirectional else 1):
-            x, outputs = torch.cat(outputs, -1), []
+    ours._listeners.append(_listener(ours.unit, own))
+    weights = {name: getattr(layer, name) for name, _ in ours.named_parameters()}
+    functional_call(ours, weights, (input, hx))

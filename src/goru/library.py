@@ -7,7 +7,7 @@ from .layers.accelerate import accelerate
 from .layers.eurnn import EURNN, EURNNCell
 from .layers.gated import GRU, LSTM, GRUCell, LSTMCell
 from .layers.goru import GORU, GORUCell
-from .layers.parameter_groups import parameter_groups
+from .layers.orthogonal import parameter_groups
 
 __all__ = [
     "EURNN",

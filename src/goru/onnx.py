@@ -46,7 +46,8 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """
     if torch.__version__ < OLDEST:
         raise RuntimeError(f"goru.onnx needs torch {OLDEST} or newer, this is torch {torch.__version__}")
-    made = {GORU: _goru, EURNN: _eurnn, GRU: _gru, LSTM: _lstm, MESH_MATRIX: _mesh_matrix}
+    made = {GORU: _goru, EURNN: _eurnn, GRU: _gru, LSTM: _lstm}
+    made[MESH_MATRIX] = lambda inputs, mesh: _matrix(inputs.angles, mesh)
     return {recurrence.operator: _of_operator(recurrence, translate) for recurrence, translate in made.items()}
 
 
@@ -132,10 +133,6 @@ def _gated(
         **attributes,
     )
     return op.Squeeze(output, _constant([1])), *(op.Squeeze(state, _constant([0])) for state in last)
-
-
-def _mesh_matrix(inputs: Any, mesh: Mesh) -> Value:
-    return _matrix(inputs.angles, mesh)
 
 
 def _matrix(angles: Value, mesh: Mesh) -> Value:

@@ -15,7 +15,7 @@ from goru.lab.errors import LabError
 from goru.lab.paper import columns, lengths, starts
 from goru.lab.problems.adding import AddingProblem
 from goru.lab.report import figures, sections
-from goru.lab.report.reading import load
+from goru.lab.report.record import load
 from goru.lab.tasks.adding import Adding
 from goru.lab.tasks.denoise import Denoise
 from goru.lab.training.config import from_json, override

@@ -12,7 +12,7 @@ import pytest
 
 from goru.lab.engines import progress
 from goru.lab.errors import LabError
-from goru.lab.report.reading import load, read
+from goru.lab.report.record import load, read
 from goru.lab.training import manifest
 from goru.lab.training.loop import train
 from tests.lab.small import outcome, small

@@ -26,9 +26,10 @@ from typing import ClassVar
 import pytest
 
 from goru.lab import data as datasets
-from goru.lab.data import archives, catalogue, download, penn_characters, speechocean, store, temporary
+from goru.lab.data import archives, catalogue, download, speechocean, store
 from goru.lab.data.archives import DataDamagedError, read_gzip, read_members
 from goru.lab.data.catalogue import DataSet, Download, Part, Source
+from goru.lab.data.readers import characters
 from goru.lab.errors import LabError, UsageError
 from tests.lab.attempts import attempt
 from tests.lab.real_data import needs
@@ -495,7 +496,7 @@ class TestFetch:
         names = [f"ptb.{split}.txt" for split in ("train", "valid", "test")]
         server.files.update({f"/{name}": b" a b \n" for name in names})
         downloads = tuple(Download(name, (f"{server.address}/{name}",), 10**6) for name in names)
-        set_ = letters(Source(downloads, penn_characters.make))
+        set_ = letters(Source(downloads, characters.make))
         download.fetch(set_, say=lambda _: None, progress=False)
         assert store.read(set_, list(made)) == made
 
@@ -525,7 +526,7 @@ sys.exit(main(["data", "fetch", "letters"]))
         try:
             assert server.holding.wait(60)
             (working,) = (places / "data").glob(".fetching-*")
-            temporary.remove_abandoned(places / "data")
+            download.remove_abandoned(places / "data")
             assert working.is_dir()
             fetching.send_signal(number)
             code = fetching.wait(60)
@@ -548,9 +549,9 @@ sys.exit(main(["data", "fetch", "letters"]))
         new.mkdir()
         os.utime(old, (1e9, 1e9))
         mine = put(tmp_path / "mine", {"file": b"a"})
-        temporary.remove_abandoned(tmp_path)
+        download.remove_abandoned(tmp_path)
         assert sorted(tmp_path.iterdir()) == [new, mine]
-        temporary.remove_abandoned(tmp_path / "nowhere")
+        download.remove_abandoned(tmp_path / "nowhere")
 
 
 class TestCatalogue:
@@ -581,7 +582,7 @@ class TestCatalogue:
         if not (folder / "ptb.valid.txt.gz").is_file():
             pytest.skip("the word files are not there")
         words = gzip.decompress((folder / "ptb.valid.txt.gz").read_bytes()).decode()
-        made = penn_characters.characters(words).encode()
+        made = characters.characters(words).encode()
         (part,) = (one for one in datasets.dataset("ptb").parts if "valid" in one.name)
         assert hashlib.sha256(made).hexdigest() == part.sha256
 

@@ -14,7 +14,7 @@ import pytest
 from goru.lab import report
 from goru.lab.errors import LabError
 from goru.lab.report import record
-from goru.lab.report.reading import load
+from goru.lab.report.record import load
 from goru.lab.training import run_directory as runs
 from goru.lab.training.loop import train
 from tests.lab.faults import Crash, Disk, chosen

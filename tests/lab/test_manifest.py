@@ -13,7 +13,8 @@ from goru.lab import report
 from goru.lab.cli import main
 from goru.lab.errors import LabError
 from goru.lab.report import record
-from goru.lab.report.reading import load, unverified
+from goru.lab.report.overview import unverified
+from goru.lab.report.record import load
 from goru.lab.training import manifest
 from goru.lab.training.loop import train
 from tests.lab.small import small

@@ -18,7 +18,7 @@ from goru.lab.data import speechocean
 from goru.lab.data.generated import voices
 from goru.lab.data.readers import sphere, timit, utterances
 from goru.lab.data.readers.lines import FormatError
-from goru.lab.data.readers.resampling import halve_rate
+from goru.lab.data.readers.utterances import halve_rate
 from goru.lab.errors import LabError
 from tests.lab.attempts import attempt
 from tests.lab.real_data import folder, needs

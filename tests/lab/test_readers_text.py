@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from goru.lab import data as datasets
 from goru.lab.data.generated import graphs, small_world, text
-from goru.lab.data.penn_characters import characters as as_characters
 from goru.lab.data.readers import characters, paths, stories
+from goru.lab.data.readers.characters import characters as as_characters
 from goru.lab.data.readers.lines import LONGEST_LINE, FormatError, numbered
 from goru.lab.tasks.babi import GENERATED_TASKS
 from tests.lab.attempts import attempt
@@ -156,7 +156,7 @@ class TestCharacters:
     def test_real(self) -> None:
         one = datasets.dataset("ptb")
         texts = {name: characters.parse(c, name) for name, c in datasets.read(one, [p.name for p in one.parts]).items()}
-        counts = [(len(content), len(characters.alphabet(content))) for content in texts.values()]
+        counts = [(len(content), len(set(content))) for content in texts.values()]
         assert counts == [(5_017_482, 50), (393_042, 50), (442_423, 48)]
         train, valid, test = map(set, texts.values())
         assert valid | test <= train
@@ -264,7 +264,7 @@ class TestGenerated:
     def test_text(self) -> None:
         written = characters.parse(text.write(20_000, np.random.default_rng(0)), "text")
         assert 20_000 <= len(written) < 20_200
-        assert len(characters.alphabet(written)) == 25
+        assert len(set(written)) == 25
         for sentence in written.splitlines():
             assert sentence.count("``") == sentence.count("''") <= 1
 

@@ -10,8 +10,8 @@ import pytest
 
 from goru.lab import paper, report
 from goru.lab.errors import LabError
-from goru.lab.report import claims, readme, record, sections
-from goru.lab.report.reading import load
+from goru.lab.report import claims, markdown, record, sections
+from goru.lab.report.record import load
 from goru.lab.training import run_directory as runs
 from tests.lab.small import goru
 from tests.lab.test_report import HALFWAY, SOLVED, STUCK, gate_figure, write_run
@@ -158,11 +158,11 @@ def test_a_run_that_is_no_longer_finished_elsewhere(source: Path, tmp_path: Path
 
 def test_readme(source: Path, tmp_path: Path) -> None:
     file = tmp_path / "README.md"
-    file.write_text(f"before\n{readme.BEGIN}\nformer\n{readme.END}\nafter\n")
+    file.write_text(f"before\n{markdown.BEGIN}\nformer\n{markdown.END}\nafter\n")
     record.write(source, tmp_path / "results", file)
     text = file.read_text()
     assert text.startswith("before\n")
-    assert text.endswith(f"{readme.END}\nafter\n")
+    assert text.endswith(f"{markdown.END}\nafter\n")
     assert "former" not in text
     assert 'srcset="results/overview-dark.svg"' in text
     assert 'src="results/overview.svg"' in text

@@ -20,8 +20,8 @@ from goru.lab.errors import LabError
 from goru.lab.paper import columns
 from goru.lab.paper.columns import Cell
 from goru.lab.paper.outcomes import spread
-from goru.lab.report import claims, costs, curves, overview, page, record, sections
-from goru.lab.report.reading import load
+from goru.lab.report import claims, costs, figures, overview, page, record, sections
+from goru.lab.report.record import load
 from goru.lab.training.config import override, variant_name
 
 EURNNS = ("eurnn-real", "eurnn-complex")
@@ -291,7 +291,7 @@ def test_a_copied_folder_is_left_out(tmp_path: Path) -> None:
 def test_a_training_that_has_just_begun_does_not_stretch_the_figure(tmp_path: Path) -> None:
     def highest() -> float:
         (group,), _ = load(tmp_path)
-        return curves.limits(group, curves.series(group))[1]
+        return figures.limits(group, figures.series(group))[1]
 
     write_run(tmp_path, "copying", "gru", [2.0, *[0.9] * 50])
     before = highest()
@@ -806,13 +806,13 @@ def test_settings_of_ones_own_are_named_in_words(tmp_path: Path) -> None:
 def test_curves_that_learned_nothing_are_drawn_whole(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "copying", "gru", [2.4, 2.2, 1.9])
     (group,), _ = load(tmp_path / "a")
-    low, high = curves.limits(group, curves.series(group))
+    low, high = figures.limits(group, figures.series(group))
     assert low <= 1.0 < 2.4 < high
-    assert "Off the scale" not in curves.reading(group)
+    assert "Off the scale" not in figures.reading(group)
     write_run(tmp_path / "b", "copying", "gru", [2.4, 1.2, 0.9])
     (group,), _ = load(tmp_path / "b")
-    assert curves.limits(group, curves.series(group))[1] < 2.4
-    assert curves.reading(group) == "Off the scale: losses up to 2.4."
+    assert figures.limits(group, figures.series(group))[1] < 2.4
+    assert figures.reading(group) == "Off the scale: losses up to 2.4."
 
 
 def test_captions_say_what_to_see(tmp_path: Path) -> None:
@@ -820,12 +820,12 @@ def test_captions_say_what_to_see(tmp_path: Path) -> None:
         gates = gate_figure(0.9, 0.2) if model == "goru" else gate_figure(0.5, 0.45)
         write_run(tmp_path, "parenthesis", model, curve, figure=gates)
     (group,), _ = load(tmp_path)
-    assert curves.caption(group) == "Lowest at the end: GORU; highest: LSTM."
-    assert curves.gates_caption(group) == (
+    assert figures.caption(group) == "Lowest at the end: GORU; highest: LSTM."
+    assert figures.gates_caption(group) == (
         "Largest difference between noise and brackets: GORU (90% and 20%); smallest: LSTM (50% and 45%)."
     )
     (only,), _ = load(write_run(tmp_path / "one", "copying", "goru", SOLVED).parents[3])
-    assert curves.caption(only) == ""
+    assert figures.caption(only) == ""
 
 
 def test_columns_of_words_are_aligned_to_the_left(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from goru.lab import paper
-from goru.lab.paper import step_times
+from goru.lab.paper import definition
 from goru.lab.report import costs
-from goru.lab.report.reading import load
+from goru.lab.report.record import load
 from tests.lab.test_report import SOLVED, write_run
 
 
@@ -89,7 +89,7 @@ def test_a_model_that_was_not_measured_counts_by_its_own_time(tmp_path: Path) ->
 
 def test_costs_are_those_that_were_measured() -> None:
     """Of every model, at its size and batch; other variants by the length of their sequences, other starts alike."""
-    file = Path(step_times.__file__).with_name("step_times.json")
+    file = Path(definition.__file__).with_name("step_times.json")
     measured = {(row["experiment"], row["model"]): row for row in json.loads(file.read_text())["timings"]}
     twins = {"goru-memory": "goru", "gru-chrono": "gru", "lstm-chrono": "lstm"}
     for one in (one for one in paper.EXPERIMENTS.values() if one.paper):

@@ -11,8 +11,8 @@ import pytest
 from goru.lab import paper, report
 from goru.lab.paper import babi, penn_treebank
 from goru.lab.paper.columns import Table
-from goru.lab.report import claims, readme, sections
-from goru.lab.report.reading import load
+from goru.lab.report import claims, markdown, sections
+from goru.lab.report.record import full_size, load
 
 MODELS = ("goru", "eurnn-real", "eurnn-complex", "gru", "lstm")
 
@@ -118,7 +118,7 @@ def test_a_seed_that_is_not_complete_counts_nowhere(tmp_path: Path) -> None:
     assert (found.status, found.note) == ("reproduced", "one seed")
     assert "GORU 70.0 (over the folds ± 0.0)" in found.statements[0].evidence
     assert row(tables(tmp_path)["shortest_path-paper"], "GORU")["accuracy %"] == "70.0 ± 0"
-    numbers = readme.numbers(tmp_path)
+    numbers = markdown.numbers(full_size(tmp_path))
     assert "| accuracy, % | 70.0 |" in numbers
     assert "| the paper | 75.0 |" in numbers
 
@@ -131,7 +131,7 @@ def test_parts_of_several_seeds_make_no_whole(tmp_path: Path) -> None:
             write_run(tmp_path, "shortest_path", model, f"fold{fold:02}", accuracy, seed=seed, about=PATH_LEVELS)
     found = verdict(tmp_path, "C7")
     assert (found.status, found.note) == ("not yet decided", "6 of 10 folds of GORU finished")
-    assert "| accuracy, % | 70.0† |" in readme.numbers(tmp_path)
+    assert "| accuracy, % | 70.0† |" in markdown.numbers(full_size(tmp_path))
     assert row(tables(tmp_path)["shortest_path-paper"], "GORU")["runs"] == "6 of 10 folds"
     (section,) = sections.make(load(tmp_path)[0], [])
     assert section.variants[0].gaps[-1].startswith("Of 10 folds finished: GORU 6, ")

@@ -17,7 +17,7 @@ from torch import Tensor
 from goru.lab import paper
 from goru.lab.cli import main
 from goru.lab.errors import LabError, printable
-from goru.lab.report.reading import load
+from goru.lab.report.record import load
 from goru.lab.training import checkpoints
 from goru.lab.training.config import RunConfig, override
 from goru.lab.training.loop import train

@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import os
 import secrets
 import stat
 from pathlib import Path
+
+from goru.lab import locks
 
 _ATTEMPTS = 100
 
@@ -55,18 +58,9 @@ def _create(path: Path) -> tuple[Path, int]:
 
 def clear_abandoned(folder: Path, name: str = "*") -> None:
     """Remove the temporary files of writers that died, of one file or of all files in a folder."""
-    for left in folder.glob(f".{_escaped(name)}.*.tmp"):
+    for left in folder.glob(f".{name if name == '*' else glob.escape(name)}.*.tmp"):
         with contextlib.suppress(OSError):
-            descriptor = os.open(left, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                left.unlink()
-            finally:
-                os.close(descriptor)
-
-
-def _escaped(name: str) -> str:
-    return name if name == "*" else "".join(f"[{c}]" if c in "*?[" else c for c in name)
+            locks.remove_if_free(str(left))
 
 
 def make_folder(folder: Path, root: Path | None = None) -> None:

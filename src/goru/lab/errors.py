@@ -15,14 +15,12 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() or c == "\u00a0" else " " if c in "\n\t" or unicodedata.category(c) == "Zs" else _escape(c)
-        for c in text
-    )
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    shown = []
+    for c in text:
+        space = c in "\n\t" or unicodedata.category(c) == "Zs"
+        same = c.isprintable() or c == "\u00a0"
+        shown.append(c if same else " " if space else c.encode("unicode_escape").decode())
+    return "".join(shown)
 
 
 class LabError(Exception):

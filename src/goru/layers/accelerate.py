@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import nn
 from torch.nn.utils import parametrize
 
-from .gated import GRU, LSTM
+from .gated import like
 
 # Attributes of every nn.Module that hold hooks. The new layer gets the same objects, so existing handles still remove
 # their hooks.
@@ -81,10 +81,8 @@ def _obstacle(layer: nn.GRU | nn.LSTM) -> str | None:
 
 
 def _replacement(old: nn.GRU | nn.LSTM) -> nn.Module:
-    arguments = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional"]
-    options = {name: getattr(old, name) for name in arguments}
-    new = (LSTM if isinstance(old, nn.LSTM) else GRU)(**options, device="meta")
-    new.dropout = float(old.dropout)  # here and not above: torch has already warned if it has no effect
+    new = like(old)
+    new.dropout = float(old.dropout)  # not an argument: torch has already warned if it has no effect
     new._parameters = old._parameters
     new.train(old.training)
     for name in HOOKS:

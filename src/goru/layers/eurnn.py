@@ -18,7 +18,7 @@ from ..kernels.eurnn import EURNN as RECURRENCE
 from ..kernels.eurnn import EurnnInputs, EurnnOptions
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
-from .unit import Parameters, State, check_sizes
+from .unit import Parameters, State, check_sizes, listed
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,17 @@ class EURNNUnit:
             output, last = self.run(x.float(), state, wide, lengths, reverse, backend, matrix)
             return output.to(x.dtype), last
         rotate = x.dtype in (torch.float32, torch.float64) and RECURRENCE.rotates(self.mesh, backend)
-        inputs = EurnnInputs(
-            x,
-            state[0],
-            parameters["weight_ih"],
-            parameters.get("bias"),
-            None if rotate else matrix(),
-            parameters["angles"] if rotate else None,
-            lengths,
-        )
+        weights = parameters["weight_ih"], parameters.get("bias")
+        rotation = (None, parameters["angles"]) if rotate else (matrix(), None)
+        inputs = EurnnInputs(x, state[0], *weights, *rotation, lengths)
         output, h_n = RECURRENCE(inputs, EurnnOptions(self.mesh, reverse), backend)
         return output, (h_n,)
 
+    def cell_options(self) -> dict[str, Any]:
+        return {"complex": self.mesh.complex, "mesh": self.mesh.kind, "capacity": self.mesh.capacity}
+
     def describe(self) -> str:
-        text = f"complex={self.mesh.complex}, mesh={self.mesh.kind!r}"
-        return f"{text}, capacity={self.mesh.capacity}" if self.mesh.kind == "tunable" else text
+        return listed(self.cell_options(), capacity=None)
 
 
 class EURNN(OrthogonalLayer):
@@ -135,33 +131,9 @@ class EURNN(OrthogonalLayer):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
-        super().__init__(
-            unit,
-            input_size,
-            hidden_size,
-            num_layers=num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )
+        options = num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
+        super().__init__(unit, input_size, hidden_size, *options)
         self.complex = complex
-
-    def _cell(self, input_size: int) -> EURNNCell:
-        mesh: Mesh = self.unit.mesh
-        return EURNNCell(
-            input_size,
-            self.hidden_size,
-            self.bias,
-            complex=mesh.complex,
-            mesh=mesh.kind,
-            capacity=mesh.capacity,
-            backend=self.backend,
-            device="meta",
-        )
 
 
 class EURNNCell(OrthogonalCell):
@@ -198,3 +170,6 @@ class EURNNCell(OrthogonalCell):
         unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self.complex = complex
+
+
+EURNN.cell_type = EURNNCell

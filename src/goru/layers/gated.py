@@ -17,7 +17,7 @@ from ..kernels.backends import Choice
 from ..kernels.gated import GatedOptions, GruInputs, LstmInputs
 from ..kernels.recurrence import Recurrence, Stepper
 from .recurrent import RecurrentCell, RecurrentLayer
-from .unit import Parameters, State, check_checkpoint, check_sizes, describe_checkpoint
+from .unit import Parameters, State, check_checkpoint, check_sizes, listed
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,10 @@ class GatedUnit:
         return output, tuple(last)
 
     def describe(self) -> str:
-        return describe_checkpoint(self.checkpoint).removeprefix(", ")
+        return listed({"checkpoint": self.checkpoint}, checkpoint=None)
+
+    def cell_options(self) -> dict[str, Any]:
+        return {}
 
 
 class GatedLayer(RecurrentLayer):
@@ -94,23 +97,9 @@ class GatedLayer(RecurrentLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
-        super().__init__(
-            GatedUnit(self.kind, hidden_size, bias, checkpoint),
-            input_size,
-            hidden_size,
-            num_layers=num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )
-
-    def _cell(self, input_size: int) -> GatedCell:
-        make = LSTMCell if self.kind == "LSTM" else GRUCell
-        return make(input_size, self.hidden_size, self.bias, device="meta", backend=self.backend)
+        unit = GatedUnit(self.kind, hidden_size, bias, checkpoint)
+        options = num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
+        super().__init__(unit, input_size, hidden_size, *options)
 
 
 class GRU(GatedLayer):
@@ -188,6 +177,13 @@ class LSTM(GatedLayer):
         self.proj_size = 0
 
 
+def like(layer: nn.GRU | nn.LSTM, backend: str | None = None) -> GRU | LSTM:
+    """Our layer with the sizes of one of torch's, without dropout, and without memory for its parameters."""
+    names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional")
+    make = LSTM if isinstance(layer, nn.LSTM) else GRU
+    return make(**{name: getattr(layer, name) for name in names}, backend=backend, device="meta")
+
+
 class GatedCell(RecurrentCell):
     """One step of a GRU or an LSTM."""
 
@@ -250,3 +246,6 @@ class LSTMCell(GatedCell):
     """
 
     kind = "LSTM"
+
+
+GRU.cell_type, LSTM.cell_type = GRUCell, LSTMCell

@@ -22,8 +22,9 @@ from ..kernels.goru import GoruInputs, GoruOptions
 from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
+from .recurrent import RecurrentModule
 from .starts import STARTS, start_with_memory
-from .unit import Parameters, State, check_checkpoint, check_sizes, describe_checkpoint
+from .unit import Parameters, State, check_checkpoint, check_sizes, listed
 
 if TYPE_CHECKING:
     from .convert import Conversion
@@ -66,12 +67,11 @@ class GORUUnit:
         return shapes
 
     @torch.no_grad()
-    def initialize(self, parameters: Parameters) -> None:
-        STARTS[self.init](self, parameters)
-
-    @torch.no_grad()
-    def initialize_with_memory(self, parameters: Parameters, memory: float) -> None:
-        start_with_memory(self, parameters, memory)
+    def initialize(self, parameters: Parameters, memory: float | None = None) -> None:
+        if memory is None:
+            STARTS[self.init](self, parameters)
+        else:
+            start_with_memory(self, parameters, memory)
 
     def state_dtypes(self, dtype: torch.dtype) -> tuple[torch.dtype, ...]:
         return (dtype,)
@@ -83,16 +83,8 @@ class GORUUnit:
         self, x: Tensor, state: State, parameters: Parameters, lengths: Tensor | None, u: Tensor | None
     ) -> GoruInputs:
         """The arguments of the recurrence, by rotations where u is None."""
-        return GoruInputs(
-            x,
-            state[0],
-            parameters["weight_ih"],
-            parameters.get("weight_hh"),
-            parameters.get("bias"),
-            u,
-            parameters["angles"] if u is None else None,
-            lengths,
-        )
+        weights = parameters["weight_ih"], parameters.get("weight_hh"), parameters.get("bias")
+        return GoruInputs(x, state[0], *weights, u, parameters["angles"] if u is None else None, lengths)
 
     def run(
         self,
@@ -108,15 +100,13 @@ class GORUUnit:
         output, h_n = RECURRENCE(self.inputs(x, state, parameters, lengths, u), self.options(reverse), backend)
         return output, (h_n,)
 
+    def cell_options(self) -> dict[str, Any]:
+        gates = {"reset_gate": self.reset_gate, "update_gate": self.update_gate}
+        return {"mesh": self.mesh.kind, "capacity": self.mesh.capacity, **gates, "init": self.init}
+
     def describe(self) -> str:
-        text = f"mesh={self.mesh.kind!r}"
-        if self.mesh.kind == "tunable":
-            text += f", capacity={self.mesh.capacity}"
-        for gate in ("reset_gate", "update_gate"):
-            if not getattr(self, gate):
-                text += f", {gate}=False"
-        text += describe_checkpoint(self.checkpoint)
-        return text if self.init == "published" else f"{text}, init={self.init!r}"
+        options = self.cell_options() | {"checkpoint": self.checkpoint}
+        return listed(options, capacity=None, reset_gate=True, update_gate=True, init="published", checkpoint=None)
 
 
 def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool) -> tuple[float, ...] | None:
@@ -135,15 +125,37 @@ def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool) -
     return tuple(float(m) for m in given)
 
 
-def _scaled(parameters: Parameters, memory: Tensor | None, hidden_size: int) -> Parameters:
-    """With `memory`, b_h is spread over that many steps: each step adds b_h / memory to the magnitude."""
-    if memory is None:
-        return parameters
-    bias = parameters["bias"]
-    return parameters | {"bias": torch.cat([bias[:-hidden_size], bias[-hidden_size:] / memory])}
+class _WithMemory(RecurrentModule):
+    """The `memory` of a GORU or a GORUCell: the start of each layer, and a buffer that scales its b_h."""
+
+    unit: Any
+    _starts_with: tuple[float, ...] | None
+    _buffer: str
+
+    def _add_buffers(self, device: Any, dtype: torch.dtype | None) -> None:
+        for layer, steps in enumerate(self._starts_with or ()):
+            self.register_buffer(self._buffer.format(layer), torch.tensor(steps, device=device, dtype=dtype))
+
+    def _initialize(self, parameters: Parameters, layer: int = 0) -> None:
+        self.unit.initialize(parameters, None if self._starts_with is None else self._starts_with[layer])
+
+    def _effective(self, parameters: Parameters, layer: int = 0) -> Parameters:
+        """With `memory`, b_h is spread over that many steps: each step adds b_h / memory to the magnitude."""
+        memory = self._buffers.get(self._buffer.format(layer))
+        if memory is None:
+            return parameters
+        bias, H = parameters["bias"], self.hidden_size
+        return parameters | {"bias": torch.cat([bias[:-H], bias[-H:] / memory])}
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        if self._starts_with is None:
+            return text
+        alike = len(set(self._starts_with)) == 1
+        return f"{text}, memory={self._starts_with[0] if alike else self._starts_with}"
 
 
-class GORU(OrthogonalLayer):
+class GORU(_WithMemory, OrthogonalLayer):
     """Gated orthogonal recurrent layer, a drop-in for `torch.nn.GRU`.
 
     >>> layer = GORU(10, 128, batch_first=True)
@@ -179,6 +191,8 @@ class GORU(OrthogonalLayer):
     state dict then also has `memory_l{k}`.
     """
 
+    _buffer = "memory_l{}"
+
     def __init__(
         self,
         input_size: int,
@@ -203,24 +217,12 @@ class GORU(OrthogonalLayer):
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init, checkpoint)
         self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
-        super().__init__(
-            unit,
-            input_size,
-            hidden_size,
-            num_layers=num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )
+        options = num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
+        super().__init__(unit, input_size, hidden_size, *options)
         self.reset_gate = reset_gate
         self.update_gate = update_gate
         self.conversion: list[Conversion] = []  # filled by from_gru
-        for layer, steps in enumerate(self._starts_with or ()):
-            self.register_buffer(f"memory_l{layer}", torch.tensor(steps, device=device, dtype=dtype))
+        self._add_buffers(device, dtype)
 
     @property
     def memory(self) -> tuple[float, ...] | None:
@@ -229,44 +231,10 @@ class GORU(OrthogonalLayer):
             return None
         return tuple(float(self.get_buffer(f"memory_l{layer}")) for layer in range(self.num_layers))
 
-    def reset_parameters(self) -> None:
-        """Reinitialize all parameters."""
-        if self._starts_with is None:
-            super().reset_parameters()
-            return
-        for layer, steps in enumerate(self._starts_with):
-            for reverse in range(self.num_directions):
-                self.unit.initialize_with_memory(self._parameters_of(layer, bool(reverse)), steps)
-
-    def _effective(self, parameters: Parameters, layer: int) -> Parameters:
-        return _scaled(parameters, self._buffers.get(f"memory_l{layer}"), self.hidden_size)
-
-    def extra_repr(self) -> str:
-        text = super().extra_repr()
-        if self._starts_with is None:
-            return text
-        alike = len(set(self._starts_with)) == 1
-        return f"{text}, memory={self._starts_with[0] if alike else self._starts_with}"
-
-    def _cell(self, input_size: int) -> GORUCell:
-        unit: GORUUnit = self.unit
-        return GORUCell(
-            input_size,
-            self.hidden_size,
-            self.bias,
-            mesh=unit.mesh.kind,
-            capacity=unit.mesh.capacity,
-            reset_gate=unit.reset_gate,
-            update_gate=unit.update_gate,
-            init=unit.init,
-            backend=self.backend,
-            device="meta",
-        )
-
     def cell(self, layer: int = 0, reverse: bool = False) -> GORUCell:
         cell = super().cell(layer, reverse)
         if self._starts_with is not None:
-            cell._starts_with = self._starts_with[layer]
+            cell._starts_with = (self._starts_with[layer],)
             cell.register_buffer("memory", self.get_buffer(f"memory_l{layer}"))
         return cell
 
@@ -293,7 +261,7 @@ class GORU(OrthogonalLayer):
         return from_gru(gru, mesh=mesh, capacity=capacity, **options)
 
 
-class GORUCell(OrthogonalCell):
+class GORUCell(_WithMemory, OrthogonalCell):
     """One step of a GORU, a drop-in for `torch.nn.GRUCell`.
 
     >>> cell = GORUCell(10, 20)
@@ -310,6 +278,8 @@ class GORUCell(OrthogonalCell):
         - `hx`: (B, H) or (H), zeros if not given
         - returns the next state, with the shape of `hx`
     """
+
+    _buffer = "memory"
 
     def __init__(
         self,
@@ -329,23 +299,10 @@ class GORUCell(OrthogonalCell):
     ) -> None:
         check_sizes(input_size, hidden_size, bias, least=0)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
-        steps = _memories(memory, 1, bias)
-        self._starts_with = None if steps is None else steps[0]
+        self._starts_with = _memories(memory, 1, bias)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
-        if self._starts_with is not None:
-            self.register_buffer("memory", torch.tensor(self._starts_with, device=device, dtype=dtype))
+        self._add_buffers(device, dtype)
         self._stepper = Stepper(RECURRENCE.name, unit.options())
 
-    def reset_parameters(self) -> None:
-        """Reinitialize all parameters."""
-        if self._starts_with is None:
-            super().reset_parameters()
-        else:
-            self.unit.initialize_with_memory(self._named(), self._starts_with)
 
-    def _effective(self, parameters: Parameters) -> Parameters:
-        return _scaled(parameters, self._buffers.get("memory"), self.hidden_size)
-
-    def extra_repr(self) -> str:
-        text = super().extra_repr()
-        return text if self._starts_with is None else f"{text}, memory={self._starts_with}"
+GORU.cell_type = GORUCell

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..kernels.backends import Choice
 from ..kernels.mesh import MESH_MATRIX, build_matrix
 from ..rotations import Mesh, orthogonality_error
 from ..tracing import transformed, untraced
-from .recurrent import RecurrentCell, RecurrentLayer
+from .recurrent import RecurrentCell, RecurrentLayer, RecurrentModule
 
 
 class MatrixCache:
@@ -46,60 +46,75 @@ class MatrixCache:
         return {"cached": {}}
 
 
-class OrthogonalLayer(RecurrentLayer):
-    """Stacked layers of a unit with a mesh."""
+class OrthogonalModule(RecurrentModule):
+    """What layers and cells of a unit with a mesh share."""
 
     unit: Any
 
-    def __init__(self, unit: Any, input_size: int, hidden_size: int, **options: Any) -> None:
-        super().__init__(unit, input_size, hidden_size, **options)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._matrices = MatrixCache()
 
-    def _run_unit(self, x, state, parameters, lengths, reverse, backend, suffix):
+    def _run_unit(self, x, state, parameters, lengths, reverse, backend, suffix=""):
         def matrix() -> Tensor:
             return self._matrices.matrix(suffix, parameters["angles"], self.unit.mesh, backend)
 
         return self.unit.run(x, state, parameters, lengths, reverse, backend, matrix)
 
+    def _matrix(self, angles: Tensor) -> Tensor:
+        return build_matrix(angles, self.unit.mesh, self._backend(angles))
+
+
+class OrthogonalLayer(OrthogonalModule, RecurrentLayer):
+    """Stacked layers of a unit with a mesh."""
+
     def orthogonal_matrix(self, layer: int = 0, reverse: bool = False) -> Tensor:
         """The H x H matrix U of one layer and direction; it acts as U @ h. Differentiable."""
         self._check_place(layer, reverse)
-        angles = self._parameters_of(layer, reverse)["angles"]
-        return build_matrix(angles, self.unit.mesh, self._backend(angles))
+        return self._matrix(self._parameters_of(layer, reverse)["angles"])
 
+    @torch.no_grad()
     def orthogonality_error(self) -> float:
         """`max |U^H U - I|` over all layers and directions."""
-        with torch.no_grad():
-            errors = [
-                orthogonality_error(self.orthogonal_matrix(layer, bool(reverse)))
-                for layer in range(self.num_layers)
-                for reverse in range(self.num_directions)
-            ]
-            return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max ignores a NaN
+        errors = [orthogonality_error(self.orthogonal_matrix(*place)) for place in self._places()]
+        return torch.tensor(errors, dtype=torch.float64).max().item()  # Python's max ignores a NaN
 
 
-class OrthogonalCell(RecurrentCell):
+class OrthogonalCell(OrthogonalModule, RecurrentCell):
     """One step of a unit with a mesh."""
-
-    unit: Any
-
-    def __init__(self, unit: Any, input_size: int, hidden_size: int, **options: Any) -> None:
-        super().__init__(unit, input_size, hidden_size, **options)
-        self._matrices = MatrixCache()
-
-    def _run_unit(self, x, state, parameters, backend):
-        def matrix() -> Tensor:
-            return self._matrices.matrix("", parameters["angles"], self.unit.mesh, backend)
-
-        return self.unit.run(x, state, parameters, None, False, backend, matrix)
 
     def orthogonal_matrix(self) -> Tensor:
         """The H x H matrix U; it acts as U @ h. Differentiable."""
-        angles = self.angles
-        assert isinstance(angles, Tensor)
-        return build_matrix(angles, self.unit.mesh, self._backend(angles))
+        return self._matrix(self._named()["angles"])
 
+    @torch.no_grad()
     def orthogonality_error(self) -> float:
         """`max |U^H U - I|`."""
-        with torch.no_grad():
-            return orthogonality_error(self.orthogonal_matrix())
+        return orthogonality_error(self.orthogonal_matrix())
+
+
+def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """All parameters of `module` in two groups: with weight decay, and without it the angles of its meshes.
+
+    Decay would pull the angles toward 0, and so U toward the identity.
+
+    Args:
+        module: the model.
+        weight_decay: weight decay of all parameters except the angles.
+
+    >>> import goru
+    >>> model = nn.Sequential(nn.Linear(3, 4), goru.GORU(4, 8))
+    >>> [group["weight_decay"] for group in parameter_groups(model, 0.01)]
+    [0.01, 0.0]
+    """
+    angles = {
+        id(parameter)
+        for part in module.modules()
+        if isinstance(part, RecurrentModule)
+        for name, parameter in part.named_parameters()
+        if name.split(".")[-1].startswith("angles") or ".angles" in f".{name}"
+    }
+    decayed, kept = [], []
+    for parameter in module.parameters():
+        (kept if id(parameter) in angles else decayed).append(parameter)
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]

@@ -24,15 +24,72 @@ from ..tracing import autocast_enabled
 from .unit import Parameters, State, Unit, as_state, check_floating, from_state, in_dtype, result_dtype
 
 
-class RecurrentLayer(nn.Module):
+class RecurrentModule(nn.Module):
+    """What layers and cells share: a unit, its sizes, its parameters and its backend."""
+
+    def __init__(
+        self, unit: Any, input_size: int, hidden_size: int, backend: str | None, dtype: torch.dtype | None
+    ) -> None:
+        super().__init__()
+        check_floating(dtype)
+        self.unit: Unit = unit
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.backend = None if backend is None else backends.check_name(backend, "backend")
+        self._names = tuple(unit.shapes(input_size))
+
+    def _add_parameters(self, input_size: int, suffix: str, device: Any, dtype: torch.dtype | None) -> None:
+        """The parameters of one layer in one direction, not initialized yet."""
+        for name, shape in self.unit.shapes(input_size).items():
+            self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+
+    def _initialize(self, parameters: Parameters, layer: int = 0) -> None:
+        self.unit.initialize(parameters)
+
+    def _effective(self, parameters: Parameters, layer: int = 0) -> Parameters:
+        """The parameters of a layer in the form that its recurrence expects."""
+        return parameters
+
+    def _backend(self, weight: Tensor) -> Choice:
+        argument = self.backend if self.hidden_size else backends.REFERENCE.name  # no kernel takes 0 units
+        return backends.choose(argument, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size)
+
+    def _start(self, state: State | None, size: tuple[int, ...], weight: Tensor) -> State:
+        """The initial state in the dtypes of the recurrence; zeros of this size if there is none."""
+        dtypes = self.unit.state_dtypes(weight.dtype)
+        if state is None:
+            return tuple(torch.zeros(size, dtype=dtype, device=weight.device) for dtype in dtypes)
+        return tuple(part.to(dtype) for part, dtype in zip(state, dtypes, strict=True))
+
+    def _run_unit(
+        self,
+        x: Tensor,
+        state: State,
+        parameters: Parameters,
+        lengths: Tensor | None,
+        reverse: bool,
+        backend: Choice,
+        suffix: str = "",
+    ) -> tuple[Tensor, State]:
+        """One layer in one direction, whose parameters have this suffix."""
+        return self.unit.run(x, state, parameters, lengths, reverse, backend)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """torch.jit.script calls this."""
+        instead = "use torch.jit.trace, torch.compile or torch.export"
+        raise RuntimeError(f"torch.jit.script cannot compile {type(self).__name__}: {instead}")
+
+
+class RecurrentLayer(RecurrentModule):
     """Stacked layers of one unit, in one or two directions, with the interface of nn.GRU."""
+
+    cell_type: Callable[..., RecurrentCell] | None = None
 
     def __init__(
         self,
         unit: Any,
         input_size: int,
         hidden_size: int,
-        *,
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
@@ -42,7 +99,7 @@ class RecurrentLayer(nn.Module):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(unit, input_size, hidden_size, backend, dtype)
         self.dropout = float(dropout)  # a TypeError if nn.GRU has one
         if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= self.dropout <= 1:
             raise ValueError(
@@ -61,23 +118,14 @@ class RecurrentLayer(nn.Module):
                 f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
                 stacklevel=_constructors(self) + 1,
             )
-        check_floating(dtype)
-        self.unit: Unit = unit
-        self.input_size = input_size
-        self.hidden_size = hidden_size
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
         self.bidirectional = bool(bidirectional)
-        self.backend = None if backend is None else backends.check_name(backend, "backend")
         self._listeners: list[Callable[..., None]] = []  # called before each layer and direction, see gates.py
-        self._names = tuple(unit.shapes(input_size))
         for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size * self.num_directions
             for suffix in self._suffixes(layer):
-                for name, shape in unit.shapes(width).items():
-                    parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-                    self.register_parameter(name + suffix, parameter)
+                self._add_parameters(self._width(layer), suffix, device, dtype)
         self.reset_parameters()
         if self.backend is None:
             backends.mention_missing()
@@ -86,6 +134,14 @@ class RecurrentLayer(nn.Module):
     def num_directions(self) -> int:
         return 2 if self.bidirectional else 1
 
+    def _places(self) -> list[tuple[int, bool]]:
+        """Every layer and direction (whether it is the backward one), in the order of the states."""
+        return [(layer, bool(reverse)) for layer in range(self.num_layers) for reverse in range(self.num_directions)]
+
+    def _width(self, layer: int) -> int:
+        """The features of a layer's input."""
+        return self.input_size if layer == 0 else self.hidden_size * self.num_directions
+
     def _suffixes(self, layer: int) -> tuple[str, ...]:
         return (f"_l{layer}", f"_l{layer}_reverse") if self.bidirectional else (f"_l{layer}",)
 
@@ -93,26 +149,17 @@ class RecurrentLayer(nn.Module):
         suffix = self._suffixes(layer)[int(reverse)]  # torch 2.9 does not compile an index that is a bool
         return {name: getattr(self, name + suffix) for name in self._names}  # finds parametrized weights too
 
-    def _effective(self, parameters: Parameters, layer: int) -> Parameters:
-        """The parameters of a layer in the form that its recurrence expects."""
-        return parameters
-
     def reset_parameters(self) -> None:
         """Reinitialize all parameters."""
-        for layer in range(self.num_layers):
-            for reverse in range(self.num_directions):
-                self.unit.initialize(self._parameters_of(layer, bool(reverse)))
+        for layer, reverse in self._places():
+            self._initialize(self._parameters_of(layer, reverse), layer)
 
     def flatten_parameters(self) -> None:
         """Does nothing; for compatibility with nn.GRU. There is no flat copy of the weights."""
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        return [
-            list(self._parameters_of(layer, bool(reverse)).values())
-            for layer in range(self.num_layers)
-            for reverse in range(self.num_directions)
-        ]
+        return [list(self._parameters_of(*place).values()) for place in self._places()]
 
     def _check_place(self, layer: int, reverse: bool) -> None:
         if not 0 <= layer < self.num_layers:
@@ -120,14 +167,13 @@ class RecurrentLayer(nn.Module):
         if reverse and not self.bidirectional:
             raise IndexError("reverse=True asks for the backward direction, but the layer is not bidirectional")
 
-    def _cell(self, input_size: int) -> RecurrentCell:
-        """A cell of this unit, without memory for its parameters."""
-        raise NotImplementedError(f"{type(self).__name__} has no cell")
-
     def cell(self, layer: int = 0, reverse: bool = False) -> Any:
         """The cell for single steps of one layer and direction. It shares the layer's parameters."""
         self._check_place(layer, reverse)
-        cell = self._cell(self.input_size if layer == 0 else self.hidden_size * self.num_directions)
+        if self.cell_type is None:
+            raise NotImplementedError(f"{type(self).__name__} has no cell")
+        options = self.unit.cell_options() | {"backend": self.backend, "device": "meta"}  # without memory
+        cell = self.cell_type(self._width(layer), self.hidden_size, self.bias, **options)
         for name, parameter in self._parameters_of(layer, reverse).items():
             if not isinstance(parameter, nn.Parameter):
                 raise TypeError(
@@ -138,25 +184,13 @@ class RecurrentLayer(nn.Module):
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
-        defaults = {
-            "num_layers": 1,
-            "bias": True,
-            "batch_first": False,
-            "dropout": 0.0,
-            "bidirectional": False,
-        }
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
         if particular := self.unit.describe():
             parts.append(particular)
         if self.backend is not None:
             parts.append(f"backend={self.backend!r}")
         return ", ".join(parts)
-
-    def _backend(self, weight: Tensor) -> Choice:
-        return backends.choose(self.backend, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size)
-
-    def __prepare_scriptable__(self) -> NoReturn:
-        refuse_script(self)
 
     def implementation(self) -> tuple[str, str]:
         """The backend that would run now and its instruction set or device: the last bits of results depend on both."""
@@ -221,12 +255,7 @@ class RecurrentLayer(nn.Module):
         results = result_dtype(x, state)
         if x.dtype != first.dtype:  # only under autocast
             x = x.to(first.dtype)
-        dtypes = self.unit.state_dtypes(first.dtype)
-        if state is None:
-            size = (self.num_layers * self.num_directions, B, self.hidden_size)
-            state = tuple(torch.zeros(size, dtype=dtype, device=x.device) for dtype in dtypes)
-        else:
-            state = tuple(part.to(dtype) for part, dtype in zip(state, dtypes, strict=True))
+        state = self._start(state, (self.num_layers * self.num_directions, B, self.hidden_size), first)
         backend = self._backend(first)
         last: list[State] = []
         for layer in range(self.num_layers):
@@ -244,19 +273,6 @@ class RecurrentLayer(nn.Module):
                 x = nn.functional.dropout(x, self.dropout, self.training)
         # A copy even of a single state: users may detach h_n in place.
         return x.to(results), in_dtype(tuple(torch.stack(parts) for parts in zip(*last, strict=True)), results)
-
-    def _run_unit(
-        self,
-        x: Tensor,
-        state: State,
-        parameters: Parameters,
-        lengths: Tensor | None,
-        reverse: bool,
-        backend: Choice,
-        suffix: str,
-    ) -> tuple[Tensor, State]:
-        """One layer in one direction, whose parameters have this suffix."""
-        return self.unit.run(x, state, parameters, lengths, reverse, backend)
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
         if x.dtype != weight.dtype and not (x.is_floating_point() and autocast_enabled(x)):
@@ -306,7 +322,7 @@ class RecurrentLayer(nn.Module):
         return lengths.to(torch.int64)
 
 
-class RecurrentCell(nn.Module):
+class RecurrentCell(RecurrentModule):
     """One step of a unit, with the interface of nn.GRUCell."""
 
     optional: tuple[str, ...] = ("bias",)  # parameters that are None if the unit does not have them
@@ -322,31 +338,19 @@ class RecurrentCell(nn.Module):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        check_floating(dtype)
-        self.unit: Unit = unit
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.backend = None if backend is None else backends.check_name(backend, "backend")
-        shapes = unit.shapes(input_size)
-        self._names = tuple(shapes)
-        for name, shape in shapes.items():
-            self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        super().__init__(unit, input_size, hidden_size, backend, dtype)
+        self._add_parameters(input_size, "", device, dtype)
         for name in self.optional:
-            if name not in shapes:
+            if name not in self._names:
                 self.register_parameter(name, None)
         self.reset_parameters()
 
     def _named(self) -> Parameters:
         return {name: getattr(self, name) for name in self._names}
 
-    def _effective(self, parameters: Parameters) -> Parameters:
-        """The parameters in the form that the recurrence expects."""
-        return parameters
-
     def reset_parameters(self) -> None:
         """Reinitialize all parameters."""
-        self.unit.initialize(self._named())
+        self._initialize(self._named())
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -355,13 +359,6 @@ class RecurrentCell(nn.Module):
         if particular := self.unit.describe():
             parts.append(particular)
         return ", ".join(parts)
-
-    def _backend(self, weight: Tensor) -> Choice:
-        argument = self.backend if self.hidden_size else backends.REFERENCE.name  # no kernel takes 0 units
-        return backends.choose(argument, weight.device, weight.dtype, self.unit.recurrence, self.hidden_size)
-
-    def __prepare_scriptable__(self) -> NoReturn:
-        refuse_script(self)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next state (B, H) from an input (B, I) and a state (B, H), zeros if not given; or all without B."""
@@ -394,24 +391,18 @@ class RecurrentCell(nn.Module):
         autocast = autocast_enabled(x)
         if x.dtype != weight.dtype and not (x.is_floating_point() and autocast):
             raise RuntimeError(f"{name}: input must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
-        dtypes, results = self.unit.state_dtypes(weight.dtype), result_dtype(x, state)
-        if state is None:
-            size = (x.shape[0], self.hidden_size)
-            state = tuple(torch.zeros(size, dtype=dtype, device=x.device) for dtype in dtypes)
-        else:
+        results = result_dtype(x, state)
+        if state is not None:
             state = state if batched else tuple(part.unsqueeze(0) for part in state)
-            self._check_state(state, dtypes, x.shape[0], autocast)
+            self._check_state(state, weight, x.shape[0], autocast)
+        state = self._start(state, (x.shape[0], self.hidden_size), weight)
         x = x.to(weight.dtype).unsqueeze(0)
-        state = tuple(part.to(dtype) for part, dtype in zip(state, dtypes, strict=True))
-        _, last = self._run_unit(x, state, parameters, self._backend(weight))
+        _, last = self._run_unit(x, state, parameters, None, False, self._backend(weight))
         last = in_dtype(last, results)
         return from_state(last if batched else tuple(part.squeeze(0) for part in last))
 
-    def _run_unit(self, x: Tensor, state: State, parameters: Parameters, backend: Choice) -> tuple[Tensor, State]:
-        return self.unit.run(x, state, parameters, None, False, backend)
-
-    def _check_state(self, state: State, dtypes: tuple[torch.dtype, ...], batch: int, autocast: bool) -> None:
-        for h, dtype in zip(state, dtypes, strict=True):
+    def _check_state(self, state: State, weight: Tensor, batch: int, autocast: bool) -> None:
+        for h, dtype in zip(state, self.unit.state_dtypes(weight.dtype), strict=True):
             if h.shape[1] != self.hidden_size:
                 raise RuntimeError(
                     f"hidden0 has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}"
@@ -420,13 +411,6 @@ class RecurrentCell(nn.Module):
                 raise RuntimeError(f"Input batch size {batch} doesn't match hidden0 batch size {h.shape[0]}")
             if h.dtype != dtype and not autocast:
                 raise RuntimeError(f"{type(self).__name__}: hx must have dtype {dtype}, got {h.dtype}")
-
-
-def refuse_script(module: nn.Module) -> NoReturn:
-    """torch.jit.script calls this through `__prepare_scriptable__`."""
-    raise RuntimeError(
-        f"torch.jit.script cannot compile {type(module).__name__}: use torch.jit.trace, torch.compile or torch.export"
-    )
 
 
 def _constructors(module: nn.Module) -> int:

@@ -48,6 +48,10 @@ class Unit(Protocol):
         """What repr() prints in addition to the arguments of nn.GRU."""
         ...
 
+    def cell_options(self) -> dict[str, Any]:
+        """The keyword arguments of its cell; a layer without a cell needs none."""
+        ...
+
 
 def check_sizes(input_size: Any, hidden_size: Any, bias: Any, least: int = 1) -> None:
     """The checks of nn.GRU that layers and cells share; nn.GRUCell allows sizes of 0."""
@@ -72,8 +76,14 @@ def check_checkpoint(checkpoint: Any) -> None:
         raise ValueError(f"checkpoint must be at least 1 step, got {checkpoint}")
 
 
-def describe_checkpoint(checkpoint: int | None) -> str:
-    return "" if checkpoint is None else f", checkpoint={checkpoint}"
+def listed(options: dict[str, Any], **defaults: Any) -> str:
+    """Options as repr() prints them, without those that have their default.
+
+    >>> listed({"mesh": "fft", "capacity": None}, capacity=None)
+    "mesh='fft'"
+    """
+    shown = {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}
+    return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 
 def as_state(hx: Any, unit: Unit) -> State | None:

@@ -13,6 +13,7 @@ import torch
 
 from goru.lab import data as datasets
 from goru.lab.data import catalogue
+from goru.lab.data.archives import DataDamagedError
 from goru.lab.data.generated import digits as drawn
 from goru.lab.data.readers import digits as files
 from goru.lab.data.readers.lines import FormatError
@@ -22,7 +23,7 @@ from tests.lab.real_data import needs
 from tests.lab.tasks.learning import fit, network_of, scores
 
 IMAGES = struct.pack(">4I", 0x803, 2, 28, 28) + bytes(range(256)) * 6 + bytes(2 * 784 - 6 * 256)
-SPLITS = "train", "valid", "test"
+SPLITS: list[str] = ["train", "valid", "test"]
 LABELS = struct.pack(">2I", 0x801, 3) + bytes([7, 0, 9])
 
 
@@ -156,5 +157,5 @@ def test_the_files_of_mnist_have_their_lengths_and_are_unpacked(tmp_path: Path) 
     downloads = {f"{name}.gz": tmp_path / f"{name}.gz" for name in sizes}
     for file in downloads.values():
         file.write_bytes(gzip.compress(b"too short"))
-    with pytest.raises(datasets.DataDamagedError, match="should hold 47040016 bytes"):
+    with pytest.raises(DataDamagedError, match="should hold 47040016 bytes"):
         source.make(downloads, tmp_path)  # pyright: ignore

@@ -37,12 +37,11 @@ def main(argv: list[str], console: Console) -> int:
         raise UsageError(f"--out {options.out}: its folder does not exist.")
     experiments = [paper.experiment(name) for name in options.experiments or paper.EXPERIMENTS]
     from goru.lab.cli import data
-    from goru.lab.engines.display import number
     from goru.lab.training import bench
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("experiment", "model", "ms/step", "data", "model", "steps/s"):
-        table.add_column(heading, justify="left" if heading in ("experiment",) else "right")
+        table.add_column(heading, justify="left" if heading == "experiment" else "right")
     rows = []
     for one in experiments:
         reason = data.missing([one.config(next(iter(one.models)))]).get(one.name)
@@ -54,14 +53,9 @@ def main(argv: list[str], console: Console) -> int:
         for model in options.models or one.models:
             timing = bench.time_step(one.config(model), options.steps, options.threads)
             rows.append(timing)
-            table.add_row(
-                one.name,
-                model,
-                number(1000 * timing["step_seconds"], ".1f"),
-                number(timing["data_share"], ".1%"),
-                number(timing["model_share"], ".1%"),
-                number(1 / timing["step_seconds"], ".1f"),
-            )
+            seconds = timing["step_seconds"]
+            shares = [f"{timing[part]:.1%}" for part in ("data_share", "model_share")]
+            table.add_row(one.name, model, f"{1000 * seconds:.1f}", *shares, f"{1 / seconds:.1f}")
     console.print(table)
     bench.write(options.out, rows)
     console.print(f"Numbers: {options.out}")

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -39,7 +39,9 @@ def parse(
             if sentence:
                 raise UsageError(sentence)
 
-    with _refused_by(refuse):
+    # tyro describes a mistake to a hook before it prints it; constraints.txt fixes the version.
+    register = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
+    with contextlib.nullcontext() if register is None else register(refuse):
         return tyro.cli(
             kind,
             prog=f"goru {verb}",
@@ -61,12 +63,6 @@ def given(argv: Sequence[str]) -> dict[str, str]:
         if flag.startswith("--"):
             found[flag.replace("_", "-")] = value if equals else "" if following.startswith("--") else following
     return found
-
-
-def _refused_by(hook: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
-    """Call `hook` with tyro's description of a mistake, before tyro prints it; constraints.txt fixes the version."""
-    register = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
-    return contextlib.nullcontext() if register is None else register(hook)
 
 
 def _options(kind: Any) -> dict[str, Any]:

@@ -35,12 +35,12 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
     written = reporting.write(runs, out)
     for table in written.tables:
         if variants is None or table.variant in variants:
+            table = table.shortened or table
             shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False)
-            columns = [k for k, heading in enumerate(table.headings) if heading in (table.brief or table.headings)]
-            for k in columns:
-                shown.add_column(table.headings[k], justify="left" if k == 0 else "right")
-            for row in table.rows:
-                shown.add_row(*(row[k].text for k in columns))
+            for k, heading in enumerate(table.headings):
+                shown.add_column(heading, justify="left" if k == 0 else "right")
+            for texts in table.texts:
+                shown.add_row(*texts)
             console.print(shown)
             console.print()
     verdicts = [v for v in written.verdicts if v.variant and (variants is None or v.variant in variants)]

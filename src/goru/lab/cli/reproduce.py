@@ -88,11 +88,7 @@ def main(argv: list[str], console: Console) -> int:
     configs, left_out = chosen_runs(options)
     jobs = plan(configs, options.runs)
     if waiting := [job.config for job in jobs if job.state == "waiting"]:
-        from goru.lab.engines.here import check_backend, check_device
-
-        check_backend()
-        if options.engine == "local":  # the machines of a cluster have their own devices
-            check_device(waiting[0])
+        _check_machine(waiting[0], local=options.engine == "local")
     for reason in left_out:
         console.print(f"skipped: {reason}", soft_wrap=True)
     with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
@@ -119,6 +115,25 @@ def main(argv: list[str], console: Console) -> int:
         for job in failed:
             print(f"goru: {job.state}: {job.name}: {job.message}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _check_machine(config: RunConfig, local: bool) -> None:
+    """Raise LabError, once for all runs, if GORU_BACKEND names no backend, or if this machine lacks the device of a run
+    or cannot use it with that backend; the machines of a cluster (not `local`) have their own devices."""
+    import torch
+
+    from goru.kernels.backends import BACKENDS, preference
+    from goru.lab.training.state import device_of
+
+    try:
+        backend, source = preference()
+    except ValueError as error:
+        raise LabError(f"{error}.") from None
+    if local:
+        device = device_of(config)
+        obstacle = BACKENDS[backend].obstacle(device, torch.float32) if backend in BACKENDS else None
+        if obstacle is not None:
+            raise LabError(f"the {backend} backend cannot run here ({source}): {obstacle}.")
 
 
 def _engine(options: Options) -> Callable[..., None]:

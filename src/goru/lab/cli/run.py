@@ -8,10 +8,8 @@ import functools
 import os
 import shlex
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -21,9 +19,6 @@ from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageEr
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
 from goru.lab.untrusted import read_bytes
-
-if TYPE_CHECKING:
-    from goru.lab.training.distributed import Group
 
 
 @dataclass(frozen=True)
@@ -60,12 +55,12 @@ def main(argv: list[str], console: Console) -> int:
     finished = (directory / "result.json").exists()
     from goru.lab.engines.display import Display
     from goru.lab.engines.local import Job
-    from goru.lab.training.distributed import joined
+    from goru.lab.training import distributed, loop
     from goru.lab.training.signals import StopOnSignal
 
     job = Job(config, directory, state="running")
     with (
-        joined(config.device, config.batch) as group,
+        distributed.joined(config.device, config.batch) as group,
         StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop,
         contextlib.ExitStack() as shown,
     ):
@@ -80,8 +75,10 @@ def main(argv: list[str], console: Console) -> int:
             display.refresh()
             return stop()
 
+        train = loop.train if group is None else functools.partial(distributed.train, group=group)
+        times = {"checkpoint_seconds": options.checkpoint_seconds, "from_run": options.from_run}
         try:
-            result = _train(options, config, group, refresh_and_stop, started)
+            result = train(config, options.runs, stop=refresh_and_stop, started=started, **times)
             job.state = "finished"
         except RunInterruptedError as error:
             job.state = "stopped"
@@ -124,22 +121,6 @@ def _launch(options: Options, config: RunConfig, argv: list[str]) -> int:
 
     loop.prepare(config, options.runs, state.Training, options.from_run)  # a refused run starts no processes
     return launch(options.processes, ["run", *argv])
-
-
-def _train(
-    options: Options, config: RunConfig, group: Group | None, stop: Callable[[], bool], started: Callable[[int], None]
-) -> dict[str, Any]:
-    from goru.lab.training import distributed, loop
-
-    train = loop.train if group is None else functools.partial(distributed.train, group=group)
-    return train(
-        config,
-        options.runs,
-        checkpoint_seconds=options.checkpoint_seconds,
-        stop=stop,
-        started=started,
-        from_run=options.from_run,
-    )
 
 
 def chosen(argv: list[str]) -> tuple[Options, RunConfig]:

@@ -10,14 +10,15 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from goru.lab.data.readers.damage import BROKEN, reason
 from goru.lab.errors import LabError
 
 TAR_LIMIT = 4 * 2**30
@@ -25,10 +26,27 @@ TAR_LIMIT = 4 * 2**30
 HEADERS_LIMIT = 2**20
 """Bytes of headers before a member (long names, attributes), which tarfile keeps in memory."""
 _CHUNK = 64 * 1024
+BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    RuntimeError,  # encrypted, nested too deeply; NotImplementedError (a compression that nobody knows) is one
+    ValueError,
+)
+"""The exceptions of the standard library for damaged archives."""
 
 
 class DataDamagedError(LabError):
     """Data that exist but are damaged."""
+
+
+def reason(error: Exception) -> str:
+    """The library's message in one short line."""
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from goru.lab.data import penn_characters, speechocean
+from goru.lab.data import speechocean
 from goru.lab.data.archives import read_gzip
-from goru.lab.data.readers import timit
+from goru.lab.data.readers import characters, timit
 from goru.lab.errors import UsageError, nearest
 
 
@@ -153,9 +153,9 @@ _DATASETS = (
             Source(
                 tuple(
                     Download(f"ptb.{split}.txt", (f"{_WORDS}ptb.{split}.txt",), limit, f"sha256:{sha256}")
-                    for split, limit, sha256 in penn_characters.WORD_FILES
+                    for split, limit, sha256 in characters.WORD_FILES
                 ),
-                penn_characters.make,
+                characters.make,
             ),
             _one_file(
                 "simple-examples.tgz",

@@ -1,16 +1,21 @@
 """Download a data set from its public addresses: verify first, then move into place.
 
 Everything happens in a temporary folder next to the destination, which is removed if anything goes wrong; a file is
-renamed to its place only when it is complete and its checksum is right.
+renamed to its place only when it is complete and its checksum is right. The folder is locked as long as its process
+lives; if that was killed, the next fetch removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import itertools
 import logging
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +27,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from goru.lab.data import store
 from goru.lab.data.archives import DataDamagedError, read_members
 from goru.lab.data.catalogue import DataSet, Download, Source
-from goru.lab.data.temporary import remove_abandoned, temporary_folder
 from goru.lab.errors import LabError
 
 TIMEOUT_SECONDS = 30
 _CHUNK = 64 * 1024
+_PREFIX = ".fetching-"
+_LOCK = "lock"
+_STALE_SECONDS = 24 * 3600.0
+"""Age after which a folder without a lock counts as abandoned: a new one has none for an instant."""
 
 
 def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool = True) -> Path:
@@ -217,3 +225,36 @@ def _settled(dataset: DataSet, folder: Path, say: Callable[[str], None]) -> Path
         raise LabError(f"{dataset.name} is in {folder}, but: {after.message}")
     say(f"{dataset.name} is in {folder}, verified.")
     return folder
+
+
+@contextlib.contextmanager
+def temporary_folder(root: Path) -> Iterator[Path]:
+    """A folder in `root` for the time of the context."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=root) as name:
+        folder = Path(name)
+        # The lock gets its name only once it is held, so that no one sees it free.
+        with (folder / f"new {_LOCK}").open("w") as lock:
+            with contextlib.suppress(OSError):  # a file system without locks: others judge by the age
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                os.rename(lock.name, folder / _LOCK)
+            yield folder
+
+
+def remove_abandoned(root: Path) -> None:
+    """Remove the folders in `root` of fetches that were killed."""
+    for folder in root.glob(f"{_PREFIX}*"):
+        if _abandoned(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _abandoned(folder: Path) -> bool:
+    try:
+        with (folder / _LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except FileNotFoundError:
+        with contextlib.suppress(OSError):
+            return time.time() - folder.stat().st_mtime > _STALE_SECONDS
+    except OSError:  # held, or not ours to judge
+        pass
+    return False

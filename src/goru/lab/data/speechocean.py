@@ -19,12 +19,10 @@ from typing import IO, NamedTuple, TypeVar
 import numpy as np
 import soundfile
 
-from goru.lab.data.archives import DataDamagedError, tar_members
+from goru.lab.data.archives import BROKEN, DataDamagedError, reason, tar_members
 from goru.lab.data.readers import utterances
-from goru.lab.data.readers.damage import BROKEN, reason
 from goru.lab.data.readers.lines import numbered
-from goru.lab.data.readers.resampling import halve_rate
-from goru.lab.data.readers.utterances import COLUMNS, RATE, SHORTEST, Entry
+from goru.lab.data.readers.utterances import SHORTEST, Entry, halve_rate
 
 SIZES = {"test": 1000, "valid": 600, "train": 2400}
 FILES = ("manifest.tsv", *(f"so762_8k_{split}.zip" for split in SIZES))
@@ -180,15 +178,13 @@ def make(downloads: Mapping[str, Path], folder: Path) -> None:
                 samples, dropped, _ = sounds[name]
                 speaker = speakers[name]
                 file = f"{split}/spk{speaker}_{name}.flac"
-                buffer = io.BytesIO()
-                soundfile.write(buffer, samples, RATE, format="FLAC", subtype="PCM_16")
-                content.writestr(zipfile.ZipInfo(file), buffer.getvalue())
+                utterances.add_sound(content, file, samples)
                 about = [tables[table].get(speaker, "") for table in ("spk2gender", "spk2age")]
                 counts = [str(len(samples)), str(dropped), utterances.pcm_digest(samples)]
                 text = tables["text"].get(name, "")
                 rows.append([split, file, name, speaker, *about, halves.get(name, ""), *counts, text])
     rows.sort(key=lambda row: (row[0], row[1]))
-    (folder / "manifest.tsv").write_text("".join("\t".join(row) + "\n" for row in [list(COLUMNS), *rows]))
+    (folder / "manifest.tsv").write_text(utterances.manifest(rows))
 
 
 def select(lengths: Mapping[str, int], speakers: Mapping[str, str]) -> dict[str, list[str]]:
@@ -197,12 +193,8 @@ def select(lengths: Mapping[str, int], speakers: Mapping[str, str]) -> dict[str,
     for name in sorted(lengths):
         if lengths[name] <= _LONGEST and name in speakers:
             by_speaker.setdefault(speakers[name], []).append(name)
-    order = sorted(by_speaker, key=lambda one: hashlib.sha256(f"so762-8k:{one}".encode()).hexdigest())
-    chosen: dict[str, list[str]] = {}
+    chosen = utterances.by_speaker(by_speaker, SIZES, "so762-8k:")
     for split, size in SIZES.items():
-        chosen[split] = []
-        while len(chosen[split]) < size and order:
-            chosen[split].extend(by_speaker[order.pop(0)][: size - len(chosen[split])])
         if len(chosen[split]) < size:
             raise DataDamagedError(f"the corpus holds too few sentences for {size} of {split}.")
     return chosen

@@ -124,7 +124,6 @@ def check_quickly(dataset: DataSet) -> Path:
 class Verdict:
     """What verifying a set found."""
 
-    dataset: DataSet
     state: Literal["good", "missing", "damaged"]
     folder: Path | None
     message: str
@@ -135,7 +134,7 @@ def verify(dataset: DataSet) -> Verdict:
     """Verify a data set, if it is found."""
     folder = find(dataset)
     if folder is None:
-        return Verdict(dataset, "missing", None, remedy(dataset))
+        return Verdict("missing", None, remedy(dataset))
     remark = None
     try:
         if dataset.check is not None:
@@ -144,8 +143,8 @@ def verify(dataset: DataSet) -> Verdict:
         else:
             read(dataset, [part.name for part in dataset.parts])
     except LabError as error:
-        return Verdict(dataset, "damaged", folder, str(error))
-    return Verdict(dataset, "good", folder, remark or "")
+        return Verdict("damaged", folder, str(error))
+    return Verdict("good", folder, remark or "")
 
 
 def _holds(folder: Path, dataset: DataSet) -> bool:

@@ -37,6 +37,9 @@ class Job:
         c = self.config
         return f"{c.experiment}/{c.variant}/{c.model}/seed{c.seed}"
 
+    def fail(self, message: str) -> None:
+        self.state, self.message = "failed", message
+
     def end(self, code: int, message: str) -> None:
         """Record how its process ended."""
         states = {0: "finished", RunBusyError.exit_code: "busy", RunInterruptedError.exit_code: "stopped"}
@@ -58,7 +61,7 @@ def plan(configs: Sequence[RunConfig], runs: Path) -> list[Job]:
                     check_same(job.directory, as_on(there, config), config)
                 job.state = "skipped"
         except LabError as error:
-            job.state, job.message = "failed", str(error)
+            job.fail(str(error))
         jobs.append(job)
     return jobs
 

@@ -47,18 +47,10 @@ class Progress:
 def read(path: Path) -> Progress:
     """The progress of a run directory; LabError if its files are malformed."""
     try:
-        return _checked(_read(path))
+        return _read(path)
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         raise LabError(f"{path} has malformed files ({reason}).") from None
-
-
-def _checked(progress: Progress) -> Progress:
-    """The progress, if its texts are texts; TypeError otherwise. The numbers were checked line by line."""
-    for name in ("message", "host"):
-        if not isinstance(value := getattr(progress, name), str):
-            raise TypeError(f"{name} is {value!r:.80}")
-    return progress
 
 
 def _read(path: Path) -> Progress:
@@ -83,24 +75,20 @@ def _read(path: Path) -> Progress:
         checks.check_line(str(path / "metrics.jsonl"), line)
         known |= line
     failure = read_json(path / "failure.json")
-    host = ""
+    said = {"message": (failure or {}).get("message", "")}
     if is_alive(path):
         state = "running"
-        host = (read_json(path / "environment.json") or {}).get("host", "")
-    elif failure is not None:
-        state = "failed"
+        said["host"] = (read_json(path / "environment.json") or {}).get("host", "")
     else:
-        state = "stopped" if known else "waiting"
+        state = "failed" if failure is not None else "stopped" if known else "waiting"
+    for name, value in said.items():  # the numbers were checked line by line
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is {value!r:.80}")
     for score in ("loss", "accuracy"):  # without test scores, show those of the validation set
         if f"valid_{score}" in known:
             known.setdefault(f"test_{score}", known[f"valid_{score}"])
     fields = ("step", "last_step", "loss", "test_loss", "test_accuracy", "baseline", "seconds", "steps_per_s")
-    return Progress(
-        state=state,
-        message=(failure or {}).get("message", ""),
-        host=host,
-        **{name: known[name] for name in fields if name in known},
-    )
+    return Progress(state=state, **said, **{name: known[name] for name in fields if name in known})
 
 
 def _first_and_last_lines(path: Path) -> list[dict]:

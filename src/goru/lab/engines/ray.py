@@ -109,12 +109,10 @@ def _news(ray: Any, reference: Any, job: Job, retries: int) -> bool:
     try:
         message = ray.get(next(reference))
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError):
-        job.state = "failed"
-        job.message = f"its process or machine died {retries + 1} times; run the same command again to continue."
+        job.fail(f"its process or machine died {retries + 1} times; run the same command again to continue.")
         return True
     except (ray.exceptions.RayError, StopIteration) as error:
-        job.state = "failed"
-        job.message = (str(error).strip() or "its task ended without a message").splitlines()[-1]
+        job.fail((str(error).strip() or "its task ended without a message").splitlines()[-1])
         return True
     if isinstance(message, str):  # the name of the host that has begun
         job.state = "running"
@@ -140,7 +138,7 @@ def _cancel(ray: Any, pending: dict[Any, Job]) -> None:
             try:
                 job.state = "finished" if finished(job.directory) else "stopped"
             except LabError as error:
-                job.state, job.message = "failed", str(error)
+                job.fail(str(error))
 
 
 def _settings() -> dict[str, str]:
@@ -160,12 +158,7 @@ def _mark(runs: Path) -> Iterator[Path]:
         runs.mkdir(parents=True, exist_ok=True)
         for left in runs.glob(f"{MARK}-*"):  # of engines that were killed
             with contextlib.suppress(OSError):
-                file = os.open(left, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)  # it may be a pipe
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                    left.unlink()
-                finally:
-                    os.close(file)
+                locks.remove_if_free(str(left))
         held = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -236,15 +229,13 @@ def _expect_answer(host: str, port: int) -> None:
     try:
         with socket.create_connection((host, port), ANSWER_SECONDS) as connection:
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # empty settings
-            answer = connection.recv(9)
+            settings_first = connection.recv(9)[3:4] == b"\4"
+        why = "" if settings_first else "is not a Ray cluster"
     except OSError as error:
-        raise _silent(host, port, f"does not answer ({error.strerror or error})") from None
-    if answer[3:4] != b"\4":  # settings come first
-        raise _silent(host, port, "is not a Ray cluster")
-
-
-def _silent(host: str, port: int, why: str) -> LabError:
-    return LabError(f"{host}:{port} {why}; start one there with `ray start --head --port={port}`, or remove --address.")
+        why = f"does not answer ({error.strerror or error})"
+    if why:
+        start = f"start one there with `ray start --head --port={port}`, or remove --address"
+        raise LabError(f"{host}:{port} {why}; {start}.")
 
 
 def _no_cluster(address: str, message: str, version: str) -> LabError:

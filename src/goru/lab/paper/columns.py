@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
-from goru.lab.durations import duration
 from goru.lab.paper.models import model, title
-from goru.lab.paper.outcomes import Group, Record, number, percent, spread
+from goru.lab.paper.outcomes import Group, Record, duration, number, percent, spread
 from goru.lab.paper.rules import AT_BASELINE, SOLVED, Level
 
 
@@ -45,12 +44,17 @@ class Table:
     """Its title beside a figure that says the rest; empty: the title."""
 
     @property
+    def shortened(self) -> Table | None:
+        """The table without the columns shown on demand; None if it has no such columns."""
+        kept = [k for k, heading in enumerate(self.headings) if heading in (self.brief or self.headings)]
+        if len(kept) == len(self.headings):
+            return None
+        headings, *rows = (tuple(line[k] for k in kept) for line in (self.headings, *self.rows))
+        return replace(self, name=f"{self.name}-brief", headings=headings, rows=tuple(rows), brief=(), note="")
+
+    @property
     def texts(self) -> list[tuple[str, ...]]:
         return [tuple(cell.text for cell in cells) for cells in self.rows]
-
-
-def always(_: Group) -> bool:
-    return True
 
 
 def full_size(group: Group) -> bool:
@@ -68,7 +72,7 @@ class Column:
 
     heading: str
     cell: Callable[[Group, str], str | Cell]
-    when: Callable[[Group], bool] = always
+    when: Callable[[Group], bool] = lambda _: True
     """The groups whose table has it."""
     brief: bool = False
     """Whether to show it if not all columns fit: in a terminal, and on the page until the reader asks for all."""
@@ -123,12 +127,12 @@ def results(group: Group) -> Table:
 # Cells
 
 
-def score(name: str, scale: float = 1.0, digits: int = 3) -> Callable[[Group, str], str]:
+def score(name: str, scale: float = 1.0, digits: int = 3, unit: str = "") -> Callable[[Group, str], str]:
     """A final score: its mean over the runs, with the standard deviation if there are several."""
 
     def cell(group: Group, name_of_model: str) -> str:
         found = group.scores(name_of_model, name)
-        return found.text(digits, scale) if found else ""
+        return f"{found.text(digits, scale)}{unit}" if found else ""
 
     return cell
 
@@ -167,10 +171,8 @@ def progress(records: Iterable[Record]) -> str:
     A run that stopped early by its own rule is finished.
     """
     records = list(records)
-    finished = sorted({record.step for record in records if record.finished})
-    if finished:
-        return f"{finished[0]:,}" if len(finished) == 1 else f"{finished[0]:,} to {finished[-1]:,}"
-    return "; ".join(f"{record.step:,} of {record.last_step:,}, {record.state}" for record in records)
+    finished = _range(record.step for record in records if record.finished)
+    return finished or "; ".join(f"{record.step:,} of {record.last_step:,}, {record.state}" for record in records)
 
 
 def count(records: Sequence[Record]) -> str:
@@ -195,12 +197,15 @@ def _from_results(name: str) -> Callable[[Group, str], str]:
     """A count that finished runs report, or its range if they differ."""
 
     def cell(group: Group, model_name: str) -> str:
-        counts = sorted({record.result[name] for record in group.runs(model_name) if record.result})
-        if not counts:
-            return ""
-        return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        return _range(record.result[name] for record in group.runs(model_name) if record.result)
 
     return cell
+
+
+def _range(counts: Iterable[int]) -> str:
+    """The number that all have, or the lowest and the highest; empty if there is none."""
+    found = sorted({*counts})
+    return " to ".join(f"{number:,}" for number in (found[:1] + found[1:][-1:]))
 
 
 _STEP_TIME = Column("ms/iteration", _step_time, full_size, note=_BENCH)
@@ -265,14 +270,6 @@ def _share(group: Group, name: str) -> Cell:
     return Cell(share) if group.finished(name) else Cell(f"{share} so far", "open")
 
 
-def _percent(name: str) -> Callable[[Group, str], str]:
-    def cell(group: Group, model_name: str) -> str:
-        found = group.scores(model_name, name)
-        return f"{found.text(1, 100)}%" if found else ""
-
-    return cell
-
-
 def _has(name: str) -> Callable[[Group], bool]:
     return lambda group: any(record.score(name) is not None for record in group.records)
 
@@ -303,33 +300,31 @@ def _agrees(group: Group, name: str, level: Level) -> Cell:
     return agreement(level.holds(losses[0], losses[1:], group.baseline))
 
 
+def _said(levels: Mapping[str, Level] | None) -> Callable[[Group, str], str]:
+    return in_paper({paper_row: level.text for paper_row, level in (levels or {}).items()})
+
+
 def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column, ...]:
     """The columns of an experiment that is measured against its baseline, with what the paper's figure shows.
 
     `levels` are by row of the paper; an experiment beyond the paper has none.
     """
 
-    def level(name: str) -> Level | None:
-        return (levels or {}).get(model(name).row)
-
-    def said(_: Group, name: str) -> str:
-        found = level(name)
-        return found.text if found else ""
-
     def agrees(group: Group, name: str) -> str | Cell:
-        found = level(name)
-        return _agrees(group, name, found) if found else ""
+        level = (levels or {}).get(model(name).row)
+        return _agrees(group, name, level) if level else ""
 
     beside = [
-        Column("the paper", said, full_size, brief=True, words=True),
+        Column("the paper", _said(levels), full_size, brief=True, words=True),
         Column("ours", agrees, full_size, brief=True, words=True),
     ]
+    whole = "test_sequence_accuracy"
     return (
         Column("test loss", _loss),
         Column("of baseline", _share, brief=True),
         *(beside if levels else ()),
-        Column("accuracy", _percent("test_accuracy"), _has("test_accuracy"), brief=True),
-        Column("whole sequences", _percent("test_sequence_accuracy"), _has("test_sequence_accuracy")),
+        Column("accuracy", score("test_accuracy", 100, 1, "%"), _has("test_accuracy"), brief=True),
+        Column("whole sequences", score(whole, 100, 1, "%"), _has(whole)),
         Column(
             "solved at iteration",
             _solved_at,
@@ -402,5 +397,4 @@ class Measure:
 
 def loss_share(levels: Mapping[str, Level] | None = None) -> Measure:
     """The final test loss as a percentage of the baseline, with the paper's level."""
-    said = {paper_row: level.text for paper_row, level in (levels or {}).items()}
-    return Measure("test loss", "test_loss", "% of the baseline", of_baseline=True, paper=in_paper(said))
+    return Measure("test loss", "test_loss", "% of the baseline", of_baseline=True, paper=_said(levels))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from goru.lab.errors import UsageError, nearest
@@ -13,7 +16,6 @@ from goru.lab.paper.columns import Column, Measure, References, Table, against_b
 from goru.lab.paper.findings import who_leads, who_solves
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import Rule
-from goru.lab.paper.step_times import step_times
 from goru.lab.training.config import LayerConfig, RunConfig, as_on, differences, flat, override, variant_name
 
 Changes = Mapping[str, Any]
@@ -202,15 +204,12 @@ class Experiment:
         if setting not in self.all_variants:
             raise UsageError(nearest(f"variant of {self.name}", setting, ["quick", *self.all_variants]))
         changes = self.all_variants[setting]
+        generated = self.generated.changes if self.generated else {}
         if kind == "generated" and not self.generated:
             raise UsageError(f"{self.name} needs no files: remove `generated`.")
-        if kind and self.generated and changes.keys() & self.generated.changes.keys():
+        if kind and changes.keys() & generated.keys():
             raise UsageError(f"{setting} has its own data and cannot use generated data.")
-        smaller = {
-            "": {},
-            "generated": self.generated.changes if self.generated else {},
-            "quick": self.quick_changes,
-        }[kind]
+        smaller = {"": {}, "generated": generated, "quick": self.quick_changes}[kind]
         name = join_variant(kind, setting)
         config = dataclasses.replace(self.base, variant=name, model=model, seed=seed, layer=self.models[model])
         try:
@@ -234,13 +233,17 @@ class Experiment:
 
     def variant_of(self, config: RunConfig) -> str | None:
         """The name of the variant with the settings of a configuration, whatever its own name."""
-        for kind in ("", "generated", "quick") if self.generated else ("", "quick"):
+        known = (
+            one.variant for one in self._settings(config) if one == dataclasses.replace(config, variant=one.variant)
+        )
+        return next(known, None)
+
+    def _settings(self, config: RunConfig) -> Iterator[RunConfig]:
+        """The runs of the same model and seed in every version and variant."""
+        for kind in ("", "generated", "quick"):
             for setting in self.all_variants:
                 with contextlib.suppress(UsageError):  # not every setting has generated data
-                    known = self.config(config.model, f"{kind}-{setting}" if kind else setting, config.seed)
-                    if known == dataclasses.replace(config, variant=known.variant):
-                        return known.variant
-        return None
+                    yield self.config(config.model, join_variant(kind, setting), config.seed)
 
     def other_settings(self, config: RunConfig) -> str:
         """How a run differs from the variant that it names; empty if it does not.
@@ -261,7 +264,7 @@ class Experiment:
         if known is None and self.has(base.variant) and self.parts and config != base and self.variant_of(base):
             kind, _ = split_variant(base.variant)
             names = self.generated.variants if kind and self.generated else self.variants
-            parts = [self.config(config.model, f"{kind}-{name}" if kind else name, config.seed) for name in names]
+            parts = [self.config(config.model, join_variant(kind, name), config.seed) for name in names]
             base = next((part for part in parts if part.task == config.task), base)
         at_task = self.following(dataclasses.replace(base, task=config.task), base)
         return known or variant_name(config, dataclasses.replace(base, layer=at_task.layer))
@@ -277,12 +280,9 @@ class Experiment:
         """
         if config.model not in self.models or self.has(config.variant):
             return config.variant
-        for kind in ("", "generated", "quick"):
-            for setting in self.all_variants:
-                with contextlib.suppress(UsageError):  # not every setting has generated data
-                    base = self.config(config.model, join_variant(kind, setting), config.seed)
-                    if variant_name(config, base) == config.variant:
-                        return ", ".join(self._words(config, base))
+        for base in self._settings(config):
+            if variant_name(config, base) == config.variant:
+                return ", ".join(self._words(config, base))
         return config.variant
 
     def _words(self, config: RunConfig, base: RunConfig) -> list[str]:
@@ -300,10 +300,9 @@ class Experiment:
 
     def part(self, number: int) -> str:
         """The variant of a part by its number."""
-        names = list(self.variants)
         if not 1 <= number <= self.part_count:
             raise UsageError(f"{self.name} has {self.parts} 1 to {self.part_count}, not {number}.")
-        return names[number - 1]
+        return list(self.variants)[number - 1]
 
     def version(self, kind: str) -> Smaller:
         """The variants and models of a version: `quick`, `generated`, or all of them where there is no such version."""
@@ -364,6 +363,29 @@ class Experiment:
     def seconds(self) -> float:
         """What all models and variants take with one seed, if no run stops early."""
         return sum(self.run_seconds(self.config(model, variant)) for variant in self.variants for model in self.models)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The measured time of a training step."""
+
+    cpu_seconds: float
+    """Processor seconds of a training step with one thread."""
+    steps_per_epoch: int
+    """Steps of one pass over the training set; 0 if data are generated without end."""
+
+
+@cache
+def step_times() -> dict[tuple[str, str], StepTime]:
+    """`step_times.json` by experiment and model, measured with `goru bench` on the reference machine.
+
+    To update it in a checkout, on an idle machine: goru bench --out src/goru/lab/paper/step_times.json
+    """
+    text = resources.files("goru.lab.paper").joinpath("step_times.json").read_text(encoding="utf-8")
+    return {
+        (row["experiment"], row["model"]): StepTime(row["cpu_seconds"], row["steps_per_epoch"] or 0)
+        for row in json.loads(text)["timings"]
+    }
 
 
 def _without_start(layer: LayerConfig) -> LayerConfig:

@@ -26,16 +26,19 @@ def _runs(group: Group, name: str, length: int) -> list[Record]:
     return [record for record in group.runs(name) if getattr(record.config.task, "delay", 0) == length]
 
 
+def _steps(records: list[Record]) -> list[int]:
+    """When those runs solved the task that did."""
+    return [step for record in records if (step := solved_at(record)) is not None]
+
+
 def _cell(length: int) -> Column:
     def cell(group: Group, name: str) -> str:
         records = _runs(group, name, length)
         if not records:
             return ""
-        steps = [step for record in records if (step := solved_at(record)) is not None]
-        if len(steps) == len(records):
-            return f"{round(fmean(steps)):,}"
-        if steps:
-            return f"{round(fmean(steps)):,} in {len(steps)} of {len(records)}"
+        if steps := _steps(records):
+            some = f" in {len(steps)} of {len(records)}" if len(steps) < len(records) else ""
+            return f"{round(fmean(steps)):,}{some}"
         if not all(record.finished for record in records):
             return "not yet"
         share = fmean(record.test.losses[-1] / record.baseline for record in records)
@@ -49,8 +52,7 @@ def _outcomes(group: Group, name: str) -> tuple[dict[int, float], list[int]]:
     solved, missed = {}, []
     for length in LENGTHS:
         finished = [record for record in _runs(group, name, length) if record.finished]
-        steps = [step for record in finished if (step := solved_at(record)) is not None]
-        if steps:
+        if steps := _steps(finished):
             solved[length] = fmean(steps)
         if len(steps) < len(finished):
             missed.append(length)
@@ -109,7 +111,7 @@ def growth(group: Group) -> str:
 def longest(group: Group) -> str:
     """The longest silence that each model has solved, the longest first."""
     solved = {
-        name: max((n for n in LENGTHS if any(solved_at(run) is not None for run in _runs(group, name, n))), default=0)
+        name: max((length for length in LENGTHS if _steps(_runs(group, name, length))), default=0)
         for name in group.models
         if group.finished(name)
     }

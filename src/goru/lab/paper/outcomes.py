@@ -78,20 +78,13 @@ class Record:
         """The held-out loss along training: on the test set, or on the validation set if that is evaluated."""
         loss = "test_loss" if "test_loss" in self.metrics[0] else "valid_loss"
         lines = [line for line in self.metrics if loss in line]
-        return Curve(
-            [line["step"] for line in lines],
-            [line[loss] for line in lines],
-            [line["seconds"] for line in lines],
-        )
+        return Curve(*([line[key] for line in lines] for key in ("step", loss, "seconds")))
 
     def score(self, name: str) -> float | None:
         """A final score; for an unfinished run the latest one."""
         if self.result is not None:
             return self.result["final"].get(name)
-        for line in reversed(self.metrics):
-            if name in line:
-                return line[name]
-        return None
+        return next((line[name] for line in reversed(self.metrics) if name in line), None)
 
     def first_step_below(self, loss: float) -> int | None:
         """The first evaluation with a test loss below `loss`."""
@@ -121,6 +114,18 @@ def percent(share: float) -> str:
     ('76%', '1.9%', '<0.1%', '100%')
     """
     return f"{number(100 * share, 0 if share >= 0.0995 else 1)}%"
+
+
+def duration(seconds: float | None) -> str:
+    """
+    >>> duration(3725), duration(None)
+    ('1:02:05', '')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 @dataclass(frozen=True)
@@ -222,25 +227,26 @@ class Group:
 
     def complete_seeds(self, model: str) -> set[int]:
         """The seeds of a model that have finished all parts of the experiment, or its one run."""
-        done: dict[int, set[str]] = {}
-        for record in self.finished(model):
-            done.setdefault(record.config.seed, set()).add(record.config.variant)
-        return {seed for seed, parts in done.items() if len(parts) == self.experiment.part_count}
+        done = self._by_seed(model).items()
+        return {seed for seed, parts in done if len(parts) == self.experiment.part_count}
 
     def parts_done(self, model: str, score: str = "") -> int:
         """The most parts (with a score) that any seed has finished."""
-        done = [r.config.seed for r in self.finished(model) if not score or r.score(score) is not None]
-        return max((done.count(seed) for seed in done), default=0)
+        return max(map(len, self._by_seed(model, score).values()), default=0)
 
     def seed_means(self, model: str, score: str, parts: int = 0) -> list[float]:
         """For each seed that has finished all parts (or as many as `parts`), the mean of a score over them."""
+        wanted, found = parts or self.experiment.part_count, sorted(self._by_seed(model, score).items())
+        return [fmean(values.values()) for _, values in found if len(values) == wanted]
+
+    def _by_seed(self, model: str, score: str = "") -> dict[int, dict[str, float]]:
+        """The finished parts of each seed with a score, or all of them."""
         by_seed: dict[int, dict[str, float]] = {}
         for record in self.finished(model):
-            value = record.score(score)
+            value = record.score(score) if score else 0.0
             if value is not None:
                 by_seed.setdefault(record.config.seed, {})[record.config.variant] = value
-        wanted = parts or self.experiment.part_count
-        return [fmean(values.values()) for _, values in sorted(by_seed.items()) if len(values) == wanted]
+        return by_seed
 
     def scores(self, model: str, name: str) -> Spread | None:
         """A score over the runs whose numbers are shown."""

@@ -12,6 +12,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
@@ -27,22 +28,18 @@ class Registry(Mapping[str, Experiment]):
     So an error in a user's file is an error of the command, not of an import.
     """
 
-    def __init__(self) -> None:
-        self._found: dict[str, Experiment] | None = None
-
-    def _all(self) -> dict[str, Experiment]:
-        if self._found is None:
-            self._found = _find()
-        return self._found
+    @cached_property
+    def _found(self) -> dict[str, Experiment]:
+        return _find()
 
     def __getitem__(self, name: str) -> Experiment:
-        return self._all()[name]
+        return self._found[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(self._found)
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._found)
 
 
 def _find() -> dict[str, Experiment]:

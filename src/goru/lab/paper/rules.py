@@ -79,13 +79,9 @@ class Facts:
 
     def failures(self) -> list[str]:
         """Descriptions of the models looked up that have failed runs."""
-        found = []
-        for name in self.seeds:
-            records = self.group.models[name]
-            failed = sum(run.state == "failed" for run in records)
-            if failed:
-                found.append(f"{failed} of {len(records)} runs of {title(name)} failed")
-        return found
+        failed = {name: sum(run.state == "failed" for run in self.group.models[name]) for name in self.seeds}
+        runs = {name: len(self.group.models[name]) for name in self.seeds}
+        return [f"{n} of {runs[name]} runs of {title(name)} failed" for name, n in failed.items() if n]
 
     def scores(self, model: str, name: str) -> list[float]:
         """A final score of every finished run of a model."""

@@ -19,7 +19,6 @@ from goru.lab.paper.outcomes import Group
 from goru.lab.tasks.copying import Copying
 from goru.lab.tasks.denoise import Denoise
 from goru.lab.tasks.parenthesis import Parenthesis
-from goru.lab.tasks.task import Task
 from goru.lab.training.config import OptimizerConfig, RunConfig
 
 STEPS = 100
@@ -47,6 +46,11 @@ def score_of(group: Group, name: str) -> float | None:
     return math.exp(fmean(math.log(max(FLOOR, fmean(found))) for found in tasks)) if all(tasks) else None
 
 
+def _scores(group: Group) -> dict[str, float]:
+    """The scores of the models that have one."""
+    return {name: score for name in group.models if (score := score_of(group, name)) is not None}
+
+
 def _share(part: str) -> Column:
     def cell(group: Group, name: str) -> str:
         found = [100 * share for share in shares(group, name, part)]
@@ -57,7 +61,7 @@ def _share(part: str) -> Column:
 
 
 def _score(group: Group, name: str) -> Cell:
-    found = {one: value for one in group.models if (value := score_of(group, one)) is not None}
+    found = _scores(group)
     if name not in found:
         return Cell("", "open")
     candidates = [one for one in found if one in STUDIED]
@@ -67,7 +71,7 @@ def _score(group: Group, name: str) -> Cell:
 
 def lowest_score(group: Group) -> str:
     """The chosen start, its score in both meshes, and that of GORU as published."""
-    scores = {name: score for name in group.models if (score := score_of(group, name)) is not None}
+    scores = _scores(group)
     candidates = [name for name in scores if name in STUDIED]
     if not candidates:
         return ""
@@ -82,7 +86,7 @@ def lowest_score(group: Group) -> str:
 
 def draw(canvas: Any, group: Group) -> None:
     """Share of the baseline by start and task, the best score on top."""
-    scores = {name: score for name in group.models if (score := score_of(group, name)) is not None}
+    scores = _scores(group)
     names = sorted(scores, key=lambda name: scores[name])
     axes = canvas.subplots()
     axes.grid(False)
@@ -103,7 +107,7 @@ def draw(canvas: Any, group: Group) -> None:
 
 def separates(group: Group) -> str:
     """The task on which the starts differ most."""
-    names = [name for name in group.models if score_of(group, name) is not None]
+    names = _scores(group)
     found = {part: [max(FLOOR, fmean(shares(group, name, part))) for name in names] for part in TASKS}
     if len(names) < 2:
         return ""
@@ -112,10 +116,6 @@ def separates(group: Group) -> str:
     least = f"{'at most ' * (low <= FLOOR)}{100 * low:.0f}"
     spans = f"from {least} to {100 * high:.0f} % of the baseline"
     return f"The lowest score is on top. The starts differ most on {most}: {spans}."
-
-
-def _tagged(task: Task) -> float:
-    return float(getattr(task, "length", STEPS))
 
 
 EXPERIMENT = Experiment(
@@ -156,5 +156,5 @@ EXPERIMENT = Experiment(
     measure=None,
     finding=lowest_score,
     curves=False,
-    time_steps=_tagged,
+    time_steps=lambda task: float(getattr(task, "length", STEPS)),
 )

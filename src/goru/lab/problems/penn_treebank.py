@@ -51,7 +51,7 @@ def load(task: PennTreebank) -> dict[str, str]:
 
 class PennTreebankProblem(DataProblem):
     def __init__(self, texts: dict[str, str], length: int, lanes: int) -> None:
-        self.alphabet = characters.alphabet(texts["train"])
+        self.alphabet = tuple(sorted(set(texts["train"])))
         self.texts = {split: _numbers(content, self.alphabet, split) for split, content in texts.items()}
         train = self.texts["train"]
         lane = (len(train) - 1) // lanes

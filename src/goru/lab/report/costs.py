@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from goru.lab import paper
-from goru.lab.paper.columns import Cell, Table, row
+from goru.lab.paper.columns import Table, row
 from goru.lab.paper.outcomes import Group, Record
 from goru.lab.training.config import RunConfig
 
@@ -90,13 +90,8 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
     clock = record.seconds * config.threads if record else 0.0
     step = one.step_seconds(config) or (clock / done if done else 0.0)  # not measured: use its own time
     theirs = authors_step_seconds(config)
-    return Cost(
-        record is not None and record.finished,
-        steps * step,
-        (steps - done) * step,
-        clock,
-        None if theirs is None else steps * theirs,
-    )
+    authors = None if theirs is None else steps * theirs
+    return Cost(record is not None and record.finished, steps * step, (steps - done) * step, clock, authors)
 
 
 def _key(config: RunConfig) -> tuple[str, str, str, int]:
@@ -113,55 +108,41 @@ def missing(groups: Sequence[Group]) -> int:
     return len({_key(config) for config in paper.grid()} - _found(groups).keys())
 
 
-def _costs(groups: Sequence[Group]) -> dict[str, list[Cost]]:
-    """By experiment: every full-size run found, and every missing one of the first seed."""
+def table(groups: Sequence[Group]) -> Table | None:
+    """One row per experiment, over every full-size run found and every missing one of the first seed; None if there
+    are no full-size runs."""
     found = _found(groups)
+    if not found:
+        return None
     wanted = {_key(config): config for config in paper.grid()}
     wanted |= {key: record.config for key, record in found.items()}
     costs: dict[str, list[Cost]] = {}
     for key, config in wanted.items():
         costs.setdefault(config.experiment, []).append(_cost(config, found.get(key)))
-    return costs if found else {}
 
-
-def table(groups: Sequence[Group]) -> Table | None:
-    """One row per experiment; None if there are no full-size runs."""
-    costs = _costs(groups)
-    if not costs:
-        return None
-    headings = (
-        "experiment",
-        "runs finished",
-        "core hours",
-        "still missing",
-        f"hours on {CORES} cores",
-        "GORU and EURNN alone",
-        "authors' code (extrapolated)",
-        "times cheaper than the authors' code (extrapolated)",
-        "core hours, wall clock",
-    )
-
-    def line(name: str, some: list[Cost]) -> tuple[Cell, ...]:
+    def line(name: str, some: list[Cost]) -> dict[str, str]:
         work, left = sum(c.work for c in some), sum(c.left for c in some)
         comparable = [c for c in some if c.authors is not None]
         ours = sum(c.work for c in comparable) / CORES
         theirs = sum(c.authors or 0.0 for c in comparable)
-        return row(
-            name,
-            f"{sum(c.finished for c in some)} of {len(some)}",
-            _hours(work),
-            _hours(left) if left else "",
-            _hours(work / CORES),
-            _hours(ours),
-            _hours(theirs),
-            f"{theirs / ours:.1f}" if ours else "",
-            _hours(sum(c.clock for c in some)),
-        )
+        return {
+            "experiment": name,
+            "runs finished": f"{sum(c.finished for c in some)} of {len(some)}",
+            "core hours": _hours(work),
+            "still missing": _hours(left) if left else "",
+            f"hours on {CORES} cores": _hours(work / CORES),
+            "GORU and EURNN alone": _hours(ours),
+            "authors' code (extrapolated)": _hours(theirs),
+            "times cheaper than the authors' code (extrapolated)": f"{theirs / ours:.1f}" if ours else "",
+            "core hours, wall clock": _hours(sum(c.clock for c in some)),
+        }
 
-    rows = [line(paper.EXPERIMENTS[name].title, some) for name, some in costs.items()]
-    rows.append(line("all", [cost for some in costs.values() for cost in some]))
+    lines = [line(paper.EXPERIMENTS[name].title, some) for name, some in costs.items()]
+    lines.append(line("all", [cost for some in costs.values() for cost in some]))
+    headings = tuple(lines[0])
     brief = tuple(headings[k] for k in (0, 1, 2, 4, 7))
-    return Table("cost", "What the reproduction costs", "", headings, tuple(rows), brief)
+    rows = tuple(row(*cells.values()) for cells in lines)
+    return Table("cost", "What the reproduction costs", "", headings, rows, brief)
 
 
 def _hours(seconds: float) -> str:

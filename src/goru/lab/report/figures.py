@@ -1,9 +1,14 @@
-"""The figures as files, as in the paper: test loss against iterations with a dashed baseline; the gates."""
+"""The figures: their data, for the interactive page, and drawings of them, as files.
+
+Loss curves as in the paper, test loss against iterations with a dashed baseline; gates; spectra; and the figures
+specific to an experiment.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +21,194 @@ from matplotlib.figure import Figure as Canvas
 
 from goru.lab import durable, paper
 from goru.lab.paper.definition import Drawing
-from goru.lab.paper.outcomes import Group
-from goru.lab.report import curves
+from goru.lab.paper.models import Model
+from goru.lab.paper.outcomes import Group, Record
+
+RISES = 1.05
+"""A loss has risen again if its end is above its minimum times this."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The held-out loss of a model along training: mean, lowest and highest over its runs."""
+
+    model: Model
+    runs: int
+    steps: np.ndarray
+    seconds: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def end(self) -> float:
+        """The last loss that is a number; nan if none is."""
+        known = self.mean[np.isfinite(self.mean)]
+        return float(known[-1]) if len(known) else math.nan
+
+
+def series(group: Group) -> list[Series]:
+    """One per model, over the runs that the tables show, at the evaluations that all of them have reached."""
+    found = []
+    for model in group.models:
+        curves = [record.test for record in group.shown(model)]
+        count = min(len(curve.steps) for curve in curves)
+        steps, seconds = np.array([(curve.steps[:count], curve.seconds[:count]) for curve in curves], float).mean(0)
+        values = np.array([curve.losses[:count] for curve in curves], float)
+        ranges = values.mean(0), values.min(0), values.max(0)
+        found.append(Series(paper.model(model), len(curves), steps, seconds, *ranges))
+    return found
+
+
+def reading(group: Group) -> str:
+    """How to read the curves: what those over several runs are, and whether some are cut off at the top."""
+    found, shown = [], series(group)
+    if any(s.runs > 1 for s in shown):
+        lengths = [{len(record.test.steps) for record in group.shown(model)} for model in group.models]
+        cut = ", up to the last iteration that all reached" if any(len(some) > 1 for some in lengths) else ""
+        found.append(f"Lines: mean over the runs of a model{cut}. Shading: their range.")
+    highest = max((float(v.max()) for s in shown if len(v := s.mean[np.isfinite(s.mean)])), default=0.0)
+    if highest > limits(group, shown)[1]:
+        found.append(f"Off the scale: losses up to {highest:,.{0 if highest >= 100 else 1}f}.")
+    return " ".join(found)
+
+
+def caption(group: Group) -> str:
+    """Which curves are lowest and highest: at the end, or where the validation loss chose; and which rise again."""
+    known = {s.model.title: values for s in series(group) if len(values := s.mean[np.isfinite(s.mean)])}
+    if len(known) < 2:
+        return ""
+    on_test = held_out(group) == "test loss"
+    levels = {name: float(values[-1] if on_test else values.min()) for name, values in known.items()}
+    first, *_, last = sorted(levels, key=levels.__getitem__)
+    if on_test:
+        return f"Lowest at the end: {first}; highest: {last}."
+    rising = sum(float(values[-1]) > RISES * levels[name] for name, values in known.items())
+    again = f" {rising} of {len(known)} curves rise again after their minimum." if rising else ""
+    return f"Lowest minimum: {first}; highest: {last}.{again}"
+
+
+def gates_caption(group: Group) -> str:
+    """Where the share of open gates differs most and least between noise and brackets."""
+    shares = {
+        paper.title(model): (float(noise), float(figure["gate_share_brackets"]))
+        for model, figure in with_gates(group).items()
+        if (noise := figure.get("gate_share_noise")) is not None
+    }
+    ranked = sorted(shares, key=lambda name: shares[name][0] - shares[name][1], reverse=True)
+    named = [f"{name} ({shares[name][0]:.0%} and {shares[name][1]:.0%})" for name in ranked]
+    if not named:
+        return ""
+    least = f"; smallest: {named[-1]}" if len(named) > 1 else ""
+    return f"Largest difference between noise and brackets: {named[0]}{least}."
+
+
+def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
+    """The range of losses to draw: some of every curve, but not the height of the first evaluations.
+
+    If no model has learned anything yet, all of every curve. A run that has only just begun does not count.
+    """
+    one = group.experiment
+    finite = [s.mean[np.isfinite(s.mean)] for s in shown]
+    known = [values for values in finite if len(values) and len(values) >= max(map(len, finite)) / 20]
+    if not known:
+        return 0.01 * group.baseline if one.log_loss else 0.0, 1.6 * group.baseline
+    lowest, highest = min(float(v.min()) for v in known), max(float(v.max()) for v in known)
+    if one.log_loss:
+        return 0.8 * max(lowest, 1e-9), 1.2 * max(highest, group.baseline)
+    if lowest > 1.1 * group.baseline:
+        return 0.0, 1.05 * highest
+    if held_out(group) == "test loss":
+        return 0.0, max(1.6 * group.baseline, 1.15 * max(float(v.min()) for v in known))
+    early = max(float(v[min(len(v) - 1, max(1, len(v) // 10))]) for v in known)
+    pad = 0.06 * (early - lowest) or 0.06 * abs(early) or 1.0
+    return lowest - pad, early + pad
+
+
+def held_out(group: Group) -> str:
+    """Which loss is drawn."""
+    return "test loss" if "test_loss" in group.records[0].metrics[0] else "validation loss"
+
+
+def figure_title(group: Group) -> str:
+    """The experiment, its data and the variant."""
+    one = group.experiment
+    data = group.data_title
+    return f"{one.title}: {data}{group.suffix}" if data and not one.parts else group.title
+
+
+def with_gates(group: Group) -> dict[str, dict[str, Any]]:
+    """The recorded gates of each model, from the first run that has them."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in group.records:
+        if record.figure and "gate_share" in record.figure:
+            found.setdefault(record.config.model, record.figure)
+    return found
+
+
+def with_spectrum(group: Group) -> Record | None:
+    """The run whose spectrum is drawn: GORU's, or the first that has one."""
+    found = [record for record in group.records if record.figure and "spectrum_truth" in record.figure]
+    return next((record for record in found if record.config.model == "goru"), found[0] if found else None)
+
+
+def losses_for_page(group: Group) -> dict[str, Any]:
+    """The curves of a group as JSON."""
+    shown = series(group)
+    return {
+        "kind": "losses",
+        "title": figure_title(group),
+        "label": group.experiment.label or group.experiment.title,
+        "loss": held_out(group),
+        "baseline": _number(group.baseline),
+        "log": group.experiment.log_loss,
+        "limits": [_number(value) for value in limits(group, shown)],
+        "series": [
+            {
+                "name": s.model.title,
+                "color": s.model.color,
+                "dash": " ".join(map(str, s.model.dashes)),
+                "runs": s.runs,
+                "steps": _numbers(s.steps),
+                "minutes": _numbers(s.seconds / 60),
+                "mean": _numbers(s.mean),
+                **({"low": _numbers(s.low), "high": _numbers(s.high)} if s.runs > 1 else {}),
+            }
+            for s in shown
+        ],
+    }
+
+
+def gates_for_page(group: Group) -> dict[str, Any] | None:
+    """The gates of a group as JSON, without models whose sequence has other noise."""
+    found = with_gates(group)
+    if not found:
+        return None
+    first = next(iter(found.values()))
+    return {
+        "kind": "gates",
+        "threshold": first["gate_threshold"],
+        "noise": [int(bool(value)) for value in first["noise"]],
+        "series": [
+            {
+                "name": paper.title(model),
+                "color": paper.model(model).color,
+                "share": [_number(value) for value in figure["gate_share"]],
+            }
+            for model, figure in found.items()
+            if figure["noise"] == first["noise"]
+        ],
+    }
+
+
+def _numbers(values: np.ndarray) -> list[float | None]:
+    return [_number(value) for value in values.tolist()]
+
+
+def _number(value: float) -> float | None:
+    """Five figures are enough to draw; what is not finite is a gap."""
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
 
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "goru",
@@ -70,12 +261,12 @@ class Figure:
         durable.replace(folder / f"{self.name}.png", self.png)
 
 
-def _finish(name: str, title: str, canvas: Canvas, photographic: bool = False) -> Figure:
+def _finish(name: str, title: str, canvas: Canvas, **more: Any) -> Figure:
     svg, png = io.StringIO(), io.BytesIO()
     canvas.savefig(svg, format="svg", bbox_inches="tight", metadata={"Date": None})
     canvas.savefig(png, format="png", bbox_inches="tight", dpi=150, metadata={"Software": None})
     text = svg.getvalue()
-    return Figure(name, title, text[text.index("<svg") :], png.getvalue(), photographic)
+    return Figure(name, title, text[text.index("<svg") :], png.getvalue(), **more)
 
 
 def _light_and_dark(make: Callable[[], Figure]) -> Figure:
@@ -93,19 +284,19 @@ def losses(group: Group, along: str = "steps") -> Figure:
         _draw_losses(axes, group, along)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         suffix, axis = ("", "") if along == "steps" else ("-time", ", against minutes")
-        drawn = _finish(f"{group.name}{suffix}", f"{curves.figure_title(group)}{axis}", canvas)
-        return dataclasses.replace(drawn, note=curves.reading(group), caption=curves.caption(group))
+        more = {"note": reading(group), "caption": caption(group)}
+        return _finish(f"{group.name}{suffix}", f"{figure_title(group)}{axis}", canvas, **more)
 
 
 def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
-    shown = curves.series(group)
+    shown = series(group)
     for s in shown:
         x = s.seconds / 60 if along == "seconds" else s.steps
         dashes = {"dashes": s.model.dashes} if s.model.dashes else {}
         axes.plot(x, s.mean, color=s.model.color, label=s.model.title, linewidth=1.6, **dashes)
         if s.runs > 1:
             axes.fill_between(x, s.low, s.high, color=s.model.color, alpha=0.18, linewidth=0)
-    low, high = curves.limits(group, shown)
+    low, high = limits(group, shown)
     if low <= group.baseline <= high:
         axes.axhline(group.baseline, color=mpl.rcParams["text.color"], linestyle=":", linewidth=1.2, label="baseline")
     log = group.experiment.log_loss
@@ -117,7 +308,7 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
         axes.text(0.99, 0.98 - 0.07 * k, text, color=s.model.color, ha="right", va="top", transform=axes.transAxes)
     axes.set_xlim(left=0)
     axes.set_xlabel("iterations" if along == "steps" else "minutes of training")
-    axes.set_ylabel(curves.held_out(group) + (" (log scale)" if log else ""))
+    axes.set_ylabel(held_out(group) + (" (log scale)" if log else ""))
 
 
 def own(group: Group, drawing: Drawing) -> Figure:
@@ -126,9 +317,9 @@ def own(group: Group, drawing: Drawing) -> Figure:
     def make() -> Figure:
         canvas = Canvas(figsize=drawing.size)
         drawing.draw(canvas, group)
-        return _finish(f"{group.name}-{drawing.name}", drawing.title, canvas)
+        return _finish(f"{group.name}-{drawing.name}", drawing.title, canvas, caption=drawing.caption(group))
 
-    return dataclasses.replace(_light_and_dark(make), caption=drawing.caption(group))
+    return _light_and_dark(make)
 
 
 def overview(groups: list[Group], dark: bool = False) -> Figure:
@@ -141,87 +332,71 @@ def overview(groups: list[Group], dark: bool = False) -> Figure:
             axes.set_title(group.experiment.title, fontsize=10, loc="left")
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         canvas.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
-        drawn = _finish("overview-dark" if dark else "overview", "Held-out loss on the synthetic tasks", canvas)
-        return dataclasses.replace(drawn, note="Dotted: the baseline. ▲: off the scale. Colors as in the table below.")
+        note = "Dotted: the baseline. ▲: off the scale. Colors as in the table below."
+        name = "overview-dark" if dark else "overview"
+        return _finish(name, "Held-out loss on the synthetic tasks", canvas, note=note)
 
 
 def spectra(group: Group) -> Figure | None:
     """A spectrum, its prediction by GORU (or by the first model that has one) and the error."""
-    record = curves.with_spectrum(group)
-    if record is None:
+    record = with_spectrum(group)
+    if record is None or record.figure is None:
         return None
-    assert record.figure is not None
-    truth = np.array(record.figure["spectrum_truth"])
-    prediction = np.array(record.figure["spectrum_prediction"])
+    truth, prediction = (np.array(record.figure[f"spectrum_{name}"]) for name in ("truth", "prediction"))
     seconds = len(truth) * record.figure["spectrum_seconds_a_frame"]
     kilohertz = record.figure["spectrum_highest_hertz"] / 1000
     low, high = float(truth.min()), float(truth.max())
-    widest = float(np.abs(prediction - truth).max())
+    difference = prediction - truth
+    widest = float(np.abs(difference).max())
     panels = (
         ("truth", truth, "magma", low, high),
         (f"{paper.title(record.config.model)}'s prediction", prediction, "magma", low, high),
-        ("prediction - truth", prediction - truth, "coolwarm", -widest, widest),
+        ("prediction - truth", difference, "coolwarm", -widest, widest),
     )
+    error = float(np.sqrt(np.square(difference).mean()))
+    caption = f"The prediction is off by {error:.2f} (root mean square); the spectrum spans {low:.1f} to {high:.1f}."
 
     def make() -> Figure:
         canvas = Canvas(figsize=(8.0, 6.6))
         rows = canvas.subplots(3, 1, sharex=True)
         for axes, (title, values, colors, bottom, top) in zip(rows, panels, strict=True):
             axes.grid(False)
-            image = axes.imshow(
-                values.T,
-                origin="lower",
-                aspect="auto",
-                cmap=colors,
-                vmin=bottom,
-                vmax=top,
-                extent=(0, seconds, 0, kilohertz),
-                interpolation="nearest",
-            )
+            shown = {"cmap": colors, "vmin": bottom, "vmax": top, "extent": (0, seconds, 0, kilohertz)}
+            image = axes.imshow(values.T, origin="lower", aspect="auto", interpolation="nearest", **shown)
             axes.set_title(title, fontsize=10, loc="left")
             axes.set_ylabel("kHz")
             canvas.colorbar(image, ax=axes, pad=0.02)
         rows[-1].set_xlabel("seconds")
-        return _finish(f"{group.name}-spectrum", "Log-magnitude spectrum of a test utterance", canvas, True)
+        title = "Log-magnitude spectrum of a test utterance"
+        return _finish(f"{group.name}-spectrum", title, canvas, photographic=True, caption=caption)
 
-    error = float(np.sqrt(np.square(prediction - truth).mean()))
-    caption = f"The prediction is off by {error:.2f} (root mean square); the spectrum spans {low:.1f} to {high:.1f}."
-    return dataclasses.replace(_light_and_dark(make), caption=caption)
+    return _light_and_dark(make)
 
 
 def gates(group: Group) -> Figure | None:
     """Share of update-gate units above the threshold at each step, over the noise in the input."""
-    shown = curves.with_gates(group)
+    shown = with_gates(group)
     if not shown:
         return None
     with mpl.rc_context(_STYLE):
         canvas = Canvas(figsize=(9.0, 1.5 * len(shown) + 0.9))
-        panels = canvas.subplots(
-            len(shown) + 1,
-            1,
-            sharex=True,
-            squeeze=False,
-            gridspec_kw={"height_ratios": [3] * len(shown) + [0.7], "hspace": 0.25},
-        )[:, 0]
-        for axes, (model, record) in zip(panels, shown.items(), strict=False):
-            assert record.figure is not None
-            share = record.figure["gate_share"]
+        heights = {"height_ratios": [3] * len(shown) + [0.7], "hspace": 0.25}
+        *panels, bottom = canvas.subplots(len(shown) + 1, 1, sharex=True, gridspec_kw=heights)
+        for axes, (model, figure) in zip(panels, shown.items(), strict=True):
+            share = figure["gate_share"]
             axes.bar(range(len(share)), share, width=1.0, color=paper.model(model).color, linewidth=0)
             axes.set_ylim(0, 1)
             label = textwrap.fill(paper.title(model), 16, break_on_hyphens=False)
             axes.set_ylabel(label, rotation=0, ha="right", va="center")
             axes.grid(False, axis="x")
-        record = next(iter(shown.values()))
-        assert record.figure is not None
-        noise = record.figure["noise"]
-        bottom = panels[-1]
+        first = next(iter(shown.values()))
+        noise = first["noise"]
         bottom.bar(range(len(noise)), [float(n) for n in noise], width=1.0, color="#333333", linewidth=0)
         bottom.set_yticks([])
         bottom.set_ylabel("noise", rotation=0, ha="right", va="center")
         bottom.grid(False)
         bottom.set_xlim(-0.5, len(noise) - 0.5)
         bottom.set_xlabel("time step")
-        threshold = record.figure["gate_threshold"]
-        panels[0].set_title(f"share of update-gate units above {threshold}", fontsize=10, loc="left")
-        drawn = _finish(f"{group.name}-gates", f"Update gates on the {group.experiment.name} task", canvas)
-        return dataclasses.replace(drawn, caption=curves.gates_caption(group))
+        panels[0].set_title(f"share of update-gate units above {first['gate_threshold']}", fontsize=10, loc="left")
+        title = f"Update gates on the {group.experiment.name} task"
+        return _finish(f"{group.name}-gates", title, canvas, caption=gates_caption(group))

@@ -39,13 +39,8 @@ class State(Enum):
     FAILED = ("failed", "failed marks a run without a result")
     ABSENT = ("", "empty: not run")
 
-    @property
-    def sign(self) -> str:
-        return self.value[0]
-
-    @property
-    def meaning(self) -> str:
-        return self.value[1]
+    def __init__(self, sign: str, meaning: str) -> None:
+        self.sign, self.meaning = sign, meaning
 
 
 def main_groups(groups: Sequence[Group]) -> list[Group]:
@@ -90,21 +85,23 @@ class Ranking:
         """The number of seeds, and the meaning of the signs."""
         seeds = {len(group.complete_seeds(model)) for group in self.groups for model in group.models} - {0}
         many = f"1 to {max(seeds)}" if 1 in seeds and len(seeds) > 1 else " or ".join(map(str, sorted(seeds)))
-        rest = (
-            ["each number is from one seed" if seeds == {1} else f"each number is a mean over {many} seeds"]
-            if seeds
-            else []
-        )
+        means = "each number is from one seed" if seeds == {1} else f"each number is a mean over {many} seeds"
         found = {state(group, model.name) for group in self.groups for model in self.models}
-        return "; ".join([*rest, *(one.meaning for one in State if one in found and one.meaning)])
+        said = [means if seeds else "", *(one.meaning for one in State if one in found)]
+        return "; ".join(filter(None, said))
 
 
 def ranking(groups: Sequence[Group]) -> Ranking | None:
     """None if no experiment has a measure."""
     ranked = [group for group in main_groups(groups) if group.experiment.measure]
-    trained = [model for group in ranked for model in group.models]
+    return Ranking(ranked, columns(ranked)) if ranked else None
+
+
+def columns(groups: Sequence[Group]) -> list[Model]:
+    """The models of these groups that have a column, in order."""
+    trained = [name for group in groups for name in group.models]
     models = [paper.model(name) for name in dict.fromkeys([*paper.MODELS, *trained]) if name in trained]
-    return Ranking(ranked, [model for model in models if not model.ablation]) if ranked else None
+    return [model for model in models if not model.ablation]
 
 
 def state(group: Group, model: str) -> State:
@@ -134,6 +131,17 @@ def runs_done(groups: Sequence[Group]) -> str:
     return f"{len(records)} run{'s' * (len(records) != 1)}{rest}{absent}."
 
 
+def unverified(groups: Sequence[Group]) -> list[str]:
+    """Sentences about the finished runs whose files had no checksums when they ended."""
+    since = [record.checked_since for group in groups for record in group.records if record.finished]
+    late = {"never": " and have none", "record": "; theirs were made when the runs were recorded"}
+    return [
+        f"{count} of {len(since)} runs predate checksums{why}. They count as unverified."
+        for when, why in late.items()
+        if (count := since.count(when))
+    ]
+
+
 def findings(groups: Sequence[Group], verdicts: Sequence[claims.Verdict]) -> list[Sentence]:
     """The verdicts in short, the main findings, and the best model of each experiment."""
     lead = [
@@ -143,6 +151,43 @@ def findings(groups: Sequence[Group], verdicts: Sequence[claims.Verdict]) -> lis
     ]
     others = [(sentence,) for sentence in (*lead, _on_places(ranking(groups))) if sentence]
     return [sentence for sentence in (_on_claims(verdicts), *others) if sentence]
+
+
+WHEN_IS_IT_WORTH_IT = "When is it worth it?"
+
+
+def answers(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """The questions of the experiments with their answers, then where GORU is ahead of the other gated models."""
+    found: dict[str, list[str]] = {}
+    for group in main_groups(groups):
+        for question, answer in group.experiment.answers.items():
+            if sentence := answer(group):
+                found.setdefault(question, []).append(sentence)
+    if worth := _where_it_leads(ranking(groups)):
+        found[WHEN_IS_IT_WORTH_IT] = [worth]
+    return [(question, " ".join(sentences)) for question, sentences in found.items()]
+
+
+def _where_it_leads(ranks: Ranking | None) -> str:
+    """The experiments in which GORU, with any of its initializations, is ahead of GRU and LSTM with any of theirs."""
+    kinds: dict[str, list[str]] = {"GORU": [], "GRU": [], "LSTM": []}
+    for model in ranks.models if ranks else ():
+        if model.row in kinds:
+            kinds[model.row].append(model.name)
+    ahead, behind = [], []
+    for group in ranks.groups if ranks else ():
+        order = group.experiment.measure.ranked(group) if group.experiment.measure else []
+        ours = [name for name in order if name in kinds["GORU"]]
+        theirs = [name for name in order if name in (*kinds["GRU"], *kinds["LSTM"])]
+        if ours and theirs and ranks:
+            first = order.index(ours[0]) < order.index(theirs[0])
+            (ahead if first else behind).append(
+                f"{ranks.label(group).lower()} ({paper.title((ours if first else theirs)[0])})"
+            )
+    if not ahead and not behind:
+        return ""
+    leads = f"Ahead of GRU and LSTM on {joined(ahead)}" if ahead else "GORU is nowhere ahead of GRU and LSTM"
+    return f"{leads}; behind on {joined(behind)}." if ahead and behind else f"{leads}."
 
 
 def _on_claims(verdicts: Sequence[claims.Verdict]) -> Sentence:

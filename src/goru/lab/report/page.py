@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import re
 from importlib import resources
@@ -12,7 +11,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from goru.lab import paper
-from goru.lab.paper.columns import Cell, Table
+from goru.lab.paper.columns import Table
 from goru.lab.report import claims, costs, figures, overview
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
@@ -31,7 +30,7 @@ def render(
     )
     script = f"{charts}\n{script}"
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"image": _image, "names": _names, "brief": _brief, "linked": _linked}
+    environment.filters |= {"image": _image, "names": _names, "linked": _linked}
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     groups = [variant.group for section in sections for variant in section.variants]
     only_small = all(group.kind for group in groups)
@@ -55,6 +54,7 @@ def render(
         data=data,
         sections=sections,
         findings=overview.findings(groups, verdicts),
+        answers=overview.answers(groups),
         ranking=overview.ranking(groups),
         overview=figures.overview([variant.group for variant in drawn]) if drawn else None,
         claims=[one for one in claimed if one.main.variant],
@@ -63,6 +63,7 @@ def render(
         heading=f"GORU: {'a small demonstration' if only_small else 'what reproduces, and what we found'}",
         learned=[sentence for section in sections for sentence in section.learned],
         marks=MARKS,
+        decisions=paper.decisions,
         classes={status: status.replace(" ", "-") for status in claims.STATUSES},
         runs_done=overview.runs_done(groups),
         only_small=only_small,
@@ -85,16 +86,6 @@ def _linked(sentence: overview.Sentence) -> Markup:
     link = Markup('<a href="#{}">{}</a>')
     parts = (link.format(part.anchor, part.text) if isinstance(part, overview.Link) else part for part in sentence)
     return Markup("").join(parts)
-
-
-def _brief(table: Table) -> Table | None:
-    """The table without the columns shown on demand; None if it has no such columns."""
-    kept = [k for k, heading in enumerate(table.headings) if heading in (table.brief or table.headings)]
-    if len(kept) == len(table.headings):
-        return None
-    rows: tuple[tuple[Cell, ...], ...] = tuple(tuple(row[k] for k in kept) for row in table.rows)
-    headings = tuple(table.headings[k] for k in kept)
-    return dataclasses.replace(table, name=f"{table.name}-brief", headings=headings, rows=rows, brief=(), note="")
 
 
 def _image(figure: Figure) -> str:

@@ -1,8 +1,9 @@
-"""The record of a reproduction: a folder of runs like any other, small enough to be committed.
+"""Runs as the report sees them: read run directories, and copy them to a record.
 
-It has no checkpoints and no locks. It has some of the training losses and all evaluations, so that every table, figure
-and verdict stays the same. It describes the machines without the names of hosts and folders. A README and an overview
-figure, made from the record, are next to the runs.
+Reading checks every file and groups the runs by experiment, variant and model. A record is a folder of runs like any
+other, small enough to be committed. It has no checkpoints and no locks. It has some of the training losses and all
+evaluations, so that every table, figure and verdict stays the same. It describes the machines without the names of
+hosts and folders. A README and an overview figure, made from the record, are next to the runs.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from goru.lab import durable
-from goru.lab.errors import LabError, UnreadableError
-from goru.lab.paper.outcomes import Record
-from goru.lab.report import curves
-from goru.lab.report.reading import load, read
-from goru.lab.report.readme import beside_runs, in_readme
-from goru.lab.training import manifest
+from goru.lab import durable, paper
+from goru.lab.errors import LabError, UnreadableError, printable
+from goru.lab.paper.outcomes import Group, Record
+from goru.lab.report import figures, markdown
+from goru.lab.training import checks, manifest
+from goru.lab.training import run_directory as runs
 from goru.lab.training.config import as_on
 
 TRAINING_LINES = 40
@@ -29,6 +29,79 @@ _ENVIRONMENT = ("versions", "processor", "cores", "threads", "engine", "cpu_capa
 """What is recorded of the machine of a run."""
 _ATTEMPT = ("start_time", "from_step", "versions", "backend", "isa")
 """What is recorded of each of its attempts."""
+
+
+def load(folder: Path) -> tuple[list[Group], list[str]]:
+    """The groups in a folder of runs, in the paper's order, and sentences about runs that cannot be read."""
+    groups: dict[tuple[str, str], Group] = {}
+    problems = []
+    for path in runs.find(folder):
+        try:
+            record = read(path)
+        except LabError as error:
+            problems.append(str(error))
+            continue
+        if record is None:
+            continue
+        c = record.config
+        one = paper.experiment(c.experiment)
+        if path != c.directory(folder):
+            problems.append(f"{path} is skipped: its configuration belongs in {c.directory(folder)}.")
+        elif other := one.other_settings(c):
+            problems.append(f"{path} is skipped: its settings differ from {c.variant} ({other}).")
+        else:
+            variant = one.group_of(c.variant)
+            group = groups.setdefault((one.name, variant), Group(one, variant))
+            group.models.setdefault(c.model, []).append(record)
+    ordered = [_in_order(groups[key]) for key in sorted(groups, key=_order)]
+    return ordered, [printable(problem) for problem in problems]
+
+
+def full_size(folder: Path) -> list[Group]:
+    """The groups of a record at full size; LabError if a run cannot be read."""
+    groups, problems = load(folder)
+    for problem in problems:
+        raise LabError(problem)
+    return [group for group in groups if not group.kind]
+
+
+def _order(key: tuple[str, str]) -> tuple[int, bool, bool, str]:
+    """The paper's order; its own setting first, the small version and generated data last."""
+    name, variant = key
+    return list(paper.EXPERIMENTS).index(name), variant != "paper", bool(paper.split_variant(variant)[0]), variant
+
+
+def _in_order(group: Group) -> Group:
+    """The group with its models in the experiment's order."""
+    known = list(group.experiment.models)
+    names = sorted(group.models, key=lambda m: (known.index(m) if m in known else len(known), m))
+    return Group(group.experiment, group.variant, {name: group.models[name] for name in names})
+
+
+def read(path: Path) -> Record | None:
+    """The run in a directory; None if it has not begun, LabError if its files are malformed."""
+    result, failure = runs.read_json(path / "result.json"), runs.read_json(path / "failure.json")
+    since = "run" if result is None else manifest.verify(path)
+    config = runs.read_config(path)
+    metrics = runs.read_metrics(path)
+    if config is None or not metrics:
+        return None
+    checks.check_metrics(path / "metrics.jsonl", metrics)
+    if result is not None:
+        checks.check_result(path / "result.json", result)
+    figure = runs.read_json(path / "figure.json")
+    if figure is not None:
+        checks.check_figure(path / "figure.json", figure)
+    environment = runs.read_json(path / "environment.json")
+    if result is not None:
+        state = "finished"
+    elif runs.is_alive(path):
+        state = "running"
+    else:
+        state = "stopped" if failure is None else "failed"
+    message = failure.get("message", "") if isinstance(failure, dict) and state == "failed" else ""
+    known = environment if isinstance(environment, dict) else {}
+    return Record(path, config, metrics, result, figure, known, state, str(message), since)
 
 
 @dataclass(frozen=True)
@@ -62,7 +135,7 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
     try:
         durable.make_folder(out)
         if source.resolve() != out.resolve():
-            drawn = {record.path for group, _ in chosen if (record := curves.with_spectrum(group))}
+            drawn = {record.path for group, _ in chosen if (record := figures.with_spectrum(group))}
             for _, record in chosen:
                 if _is_better(record.config.directory(out), record):
                     kept += 1
@@ -72,10 +145,11 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
         for group in load(out)[0]:
             for record in group.records:
                 _seal(record, out)
-        for name, content in beside_runs(out).items():
+        recorded = full_size(out)
+        for name, content in markdown.beside_runs(recorded).items():
             durable.replace(out / name, content)
         if readme is not None:
-            durable.replace(readme, in_readme(readme, out).encode())
+            durable.replace(readme, markdown.in_readme(readme, recorded, out).encode())
     except OSError as error:
         raise LabError(f"cannot write the record ({error.filename or out}): {error.strerror or error}.") from None
     unfinished = [f"{r.path.relative_to(source)} ({r.state})" for _, r in chosen if not r.finished]

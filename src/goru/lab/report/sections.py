@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from goru.lab import paper
-from goru.lab.durations import duration
 from goru.lab.paper import columns
 from goru.lab.paper.columns import Cell, Table
 from goru.lab.paper.definition import Experiment
 from goru.lab.paper.findings import capitalized
-from goru.lab.paper.outcomes import Group, Record, percent
-from goru.lab.report import curves, figures
+from goru.lab.paper.outcomes import Group, Record, duration, percent
+from goru.lab.report import figures
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure
 from goru.lab.training.config import flat
@@ -29,10 +28,6 @@ class Variant:
     """One setting of an experiment, with everything that was run in it."""
 
     group: Group
-
-    @property
-    def name(self) -> str:
-        return self.group.name
 
     @property
     def is_plain(self) -> bool:
@@ -100,8 +95,8 @@ class Variant:
 
     def interactive(self) -> dict[str, Any]:
         """The data of the interactive figures, by the name of the figure that each replaces."""
-        found = {self.curve.name: curves.losses_for_page(self.group)} if self.curve else {}
-        if self.gates is not None and (gates := curves.gates_for_page(self.group)):
+        found = {self.curve.name: figures.losses_for_page(self.group)} if self.curve else {}
+        if self.gates is not None and (gates := figures.gates_for_page(self.group)):
             found[self.gates.name] = gates
         return found
 
@@ -128,8 +123,9 @@ class Variant:
                 found.append(f"Of {one.part_count} {one.parts} finished: {counts}.")
         unfinished = [record for record in group.records if not record.finished]
         for record in unfinished[:_LISTED]:
-            why = f": {record.message}" if record.message else ""
-            found.append(f"Not finished: {_run_name(record)}, {record.progress}{why}.")
+            c, why = record.config, f": {record.message}" if record.message else ""
+            run = f"{paper.title(c.model)}{f', {c.variant}' if one.parts else ''}, seed {c.seed}"
+            found.append(f"Not finished: {run}, {record.progress}{why}.")
         if len(unfinished) > _LISTED:
             found.append(f"And {len(unfinished) - _LISTED} more unfinished runs.")
         return found
@@ -189,10 +185,8 @@ class Section:
         measure = self.experiment.measure
         if self.experiment.parts or measure is None or not measure.of_baseline or len(groups) < 2:
             return None
-        models = list(dict.fromkeys(model for group in groups for model in group.models))
-        rows = tuple(
-            columns.row(paper.title(model), *(_loss_share(group, model) for group in groups)) for model in models
-        )
+        models = dict.fromkeys(model for group in groups for model in group.models)
+        rows = tuple(columns.row(paper.title(one), *(_loss_share(group, one) for group in groups)) for one in models)
         title = f"{self.experiment.title}: settings side by side, final test loss over the baseline"
         headings = ("model", *(group.variant for group in groups))
         return Table(f"{self.experiment.name}-variants", title, "", headings, rows)
@@ -218,24 +212,18 @@ class Section:
     @property
     def learned(self) -> list[str]:
         """One sentence per group that judges no claim on what it learned."""
-        groups = [variant.group for variant in self.variants if variant.group.kind]
-        title = self.experiment.title
-        found = [(group, self.experiment.found(group)) for group in groups]
-        return [
-            f"{group.title if group.kind == 'own' else f'{title}{group.suffix}'}: {phrase}"
-            for group, phrase in found
-            if phrase
-        ]
+        found = []
+        for group in (variant.group for variant in self.variants if variant.group.kind):
+            if phrase := self.experiment.found(group):
+                title = group.title if group.kind == "own" else f"{self.experiment.title}{group.suffix}"
+                found.append(f"{title}: {phrase}")
+        return found
 
     @property
     def next_command(self) -> str:
         """The command that runs it at full size, and its cost."""
         hours = self.experiment.seconds / 3600
         return f"`goru reproduce {self.experiment.name}`" + (f" ({hours:.1f} core hours)" if hours else "")
-
-    @property
-    def decisions(self) -> tuple[str, ...]:
-        return paper.decisions(self.experiment.name)
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -280,9 +268,3 @@ def _kernels(attempts: Any) -> str:
     known = [a for a in attempts if isinstance(a, dict) and "backend" in a] if isinstance(attempts, list) else []
     used = dict.fromkeys(f"{a['backend']} ({a.get('isa', '?')})" for a in known)
     return f", kernels: {', then '.join(used)}" if used else ""
-
-
-def _run_name(record: Record) -> str:
-    c = record.config
-    part = f", {c.variant}" if paper.experiment(c.experiment).parts else ""
-    return f"{paper.title(c.model)}{part}, seed {c.seed}"

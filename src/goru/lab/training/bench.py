@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 
 from goru.lab import durable
@@ -27,18 +26,16 @@ def time_step(config: RunConfig, steps: int, threads: int) -> dict[str, Any]:
     are shares of it.
     """
     training = Training(dataclasses.replace(config, threads=threads))
-    seconds, cpu = [], []
+    clocks = []  # steps, moments of a step, kinds of time
     for step in range(WARM_UP + steps):
-        clocks = [_clocks()]
+        moments = [_clocks()]
         batch = training.problem.batch(step)
-        clocks.append(_clocks())
+        moments.append(_clocks())
         training.learn(batch)
-        clocks.append(_clocks())
-        wall, processor_time = zip(*clocks, strict=True)
-        seconds.append(_parts(wall))
-        cpu.append(_parts(processor_time))
-    data_seconds, model_seconds = (median(part) for part in zip(*seconds[WARM_UP:], strict=True))
-    data_cpu, model_cpu = (sum(part) / steps for part in zip(*cpu[WARM_UP:], strict=True))
+        clocks.append([*moments, _clocks()])
+    parts = np.diff(np.array(clocks[WARM_UP:]), axis=1)  # steps, data and model, kinds of time
+    data_seconds, model_seconds = np.median(parts[:, :, 0], axis=0).tolist()
+    data_cpu, model_cpu = parts[:, :, 1].mean(axis=0).tolist()
     step_seconds, cpu_seconds = data_seconds + model_seconds, data_cpu + model_cpu
     per_epoch = training.problem.steps_per_epoch
     return {
@@ -61,12 +58,6 @@ def time_step(config: RunConfig, steps: int, threads: int) -> dict[str, Any]:
 
 def _clocks() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
-
-
-def _parts(marks: Sequence[float]) -> tuple[float, float]:
-    """Data and model, from the three marks of a step."""
-    start, made, learned = marks
-    return made - start, learned - made
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -10,7 +9,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from goru.lab.errors import LabError
-from goru.lab.training.checks import is_number
+from goru.lab.training.checks import has_type, is_number
 from goru.lab.untrusted import parse_json
 
 FORMAT = "goru.lab.checkpoint/1"
@@ -27,14 +26,10 @@ Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors and position."""
 
 
-COUNTS = ("step", "metrics_bytes", "loss_count", "best_step", "waited")
-"""Fields of a position that are whole numbers."""
-FLAGS = ("reached",)
-"""Fields that are true or false."""
-TEXTS = ("metrics_sha256", "backend", "isa")
-"""Fields that are texts."""
-LATER = (*FLAGS, *TEXTS)
-"""Fields that checkpoints of older versions do not have."""
+LATER = {"reached", "metrics_sha256", "backend", "isa"}
+"""Fields of a position that checkpoints of older versions do not have."""
+SIGNED = {"loss_sum", "best_score"}
+"""Fields that may be negative."""
 
 
 @dataclass
@@ -98,25 +93,14 @@ def read(path: Path, config: str) -> Checkpoint:
 def _position(text: str) -> dict[str, Any]:
     """The position, if it is valid: the checksum only shows that nothing changed by accident."""
     try:
-        position = parse_json(text, "its position")
-        expected = dict.fromkeys(field.name for field in dataclasses.fields(Position))
-        if not isinstance(position, dict) or expected.keys() - {*LATER} - position.keys():
+        position, expected = parse_json(text, "its position"), get_type_hints(Position)
+        if not isinstance(position, dict) or not expected.keys() - LATER <= position.keys() <= expected.keys():
             raise ValueError("other fields")
         for name, value in position.items():
-            if name not in expected:
-                raise ValueError("other fields")
-            if value is None and name == "best_score":
-                continue
-            if name in LATER:
-                if not isinstance(value, bool if name in FLAGS else str):
-                    raise ValueError(f"{name} is {value!r:.40}")
-                continue
-            if isinstance(value, bool) or not isinstance(value, int if name in COUNTS else (int, float)):
+            number = isinstance(value, (int, float))
+            wrong = not has_type(value, expected[name]) or (number and not math.isfinite(value))
+            if wrong or (number and value < 0 and name not in SIGNED) or (name == "seconds" and not is_number(value)):
                 raise ValueError(f"{name} is {value!r:.40}")
-            if not math.isfinite(value) or (value < 0 and name != "best_score" and name != "loss_sum"):
-                raise ValueError(f"{name} is {value!r:.40}")
-        if not is_number(position["seconds"]):
-            raise ValueError(f"seconds is {position['seconds']!r:.40}")
         for name in ("loss_count", "best_step", "waited"):
             if position[name] > position["step"]:
                 raise ValueError(f"{name} is {position[name]} at step {position['step']}")

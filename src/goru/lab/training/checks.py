@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from goru.lab.errors import LabError
 
@@ -18,6 +18,19 @@ LARGEST_LOSS = 1e39
 SMALLEST_BASELINE = 1e-9
 DIVERGING = ("loss", "bpc")
 """How the names of scores end that may also be NaN or infinite in the metrics of a diverging run."""
+
+
+def has_type(value: Any, hint: Any) -> bool:
+    """Whether a JSON value fits the annotation of a field: a type, a union or a Literal. A bool is no number."""
+    if get_origin(hint) is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
+    if get_args(hint):  # a union such as int | None
+        return any(has_type(value, part) for part in get_args(hint))
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
 
 
 def is_number(value: Any, largest: float = LARGEST) -> bool:

@@ -16,6 +16,7 @@ import tyro
 from goru.lab.cells import CELLS, LayerConfig
 from goru.lab.errors import LabError, nearest
 from goru.lab.tasks.task import Task
+from goru.lab.training.checks import has_type
 from goru.lab.untrusted import parse_json
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _build(kind: type, data: Any, source: str) -> Any:
     for name, value in data.items():
         if name not in names:
             raise LabError(f"{source}: {nearest('field', name, names)}")
-        if not _fits(value, hints[name]):
+        if not has_type(value, hints[name]):
             raise LabError(f"{source}: {name} should be {_describe(hints[name])}, got {value!r}")
         if hints[name] is float:
             data[name] = float(value)
@@ -189,18 +190,6 @@ def _build(kind: type, data: Any, source: str) -> Any:
         return kind(**data)
     except ValueError as error:
         raise LabError(f"{source}: {error}") from None
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if get_origin(hint) is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
-    if get_args(hint):  # a union such as int | None
-        return any(_fits(value, part) for part in get_args(hint))
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
 
 
 def _describe(hint: Any) -> str:

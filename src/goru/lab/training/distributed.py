@@ -27,12 +27,14 @@ from goru.lab.training import loop
 from goru.lab.training.checkpoints import Checkpoint
 from goru.lab.training.config import RunConfig
 from goru.lab.training.environment import OtherKernelsError
-from goru.lab.training.loop import DivergedError, never, nothing
+from goru.lab.training.loop import DivergedError
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, UnusableCheckpointError, hold
 from goru.lab.training.state import Training
 
 T = TypeVar("T")
 
+RAISED_EVERYWHERE = (DivergedError, OtherKernelsError, RunInterruptedError, UnusableCheckpointError)
+"""Errors that every process of a run raises; the first one prints them."""
 PATIENCE = datetime.timedelta(hours=2)
 """How long the others wait while the first process evaluates; a process that dies is noticed at once."""
 
@@ -48,11 +50,6 @@ class Group:
         """Whether this is the process that writes."""
         return self.rank == 0
 
-    def parallel(self, network: nn.Module) -> nn.Module:
-        """The network wrapped so that gradients are averaged over the processes."""
-        device = next(network.parameters()).device
-        return DistributedDataParallel(network, [device.index] if device.type == "cuda" else None)
-
     def part(self, batch: Any, weight: Callable[[Any], float]) -> tuple[Any, float]:
         """This process's rows of a batch, and their share in its loss, which is a mean over `weight` terms."""
         rows = self._rows(count_rows(batch))
@@ -66,9 +63,7 @@ class Group:
 
     def scatter(self, states: list[Tensor]) -> list[Tensor]:
         """This process's rows of carried states."""
-        if not states:
-            return states
-        return take_rows(states, self._rows(count_rows(states)))
+        return take_rows(states, self._rows(count_rows(states))) if states else []
 
     def gather(self, states: list[Tensor]) -> list[Tensor]:
         """The carried states of all rows: the inverse of `scatter`."""
@@ -120,15 +115,14 @@ class Group:
 class DistributedTraining(Training):
     """A training in which this process computes a part of every batch."""
 
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        self.group: Group
-        self.parallel: nn.Module
+    group: Group
+    parallel: nn.Module
 
     def join(self, group: Group) -> None:
-        """Start to exchange gradients; all processes of the group call this together."""
+        """Start to average gradients over the processes; all processes of the group call this together."""
+        device = next(self.network.parameters()).device
         self.group = group
-        self.parallel = group.parallel(self.network)
+        self.parallel = DistributedDataParallel(self.network, [device.index] if device.type == "cuda" else None)
 
     def learn(self, batch: Any) -> float:
         part, share = self.group.part(batch, self.problem.weight)
@@ -172,8 +166,8 @@ def train(
     group: Group,
     *,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    stop: Callable[[], bool] = never,
-    started: Callable[[int], None] = nothing,
+    stop: Callable[[], bool] = lambda: False,
+    started: Callable[[int], None] = lambda step: None,
     from_run: Path | None = None,
 ) -> dict[str, Any]:
     """`loop.train` in every process of a group."""
@@ -198,12 +192,7 @@ def train(
             if group.first:
                 started(training.position.step)
             loop.loop(training, run, checkpoint_seconds, stop)
-        except (  # raised in every process
-            DivergedError,
-            OtherKernelsError,
-            RunInterruptedError,
-            UnusableCheckpointError,
-        ) as error:
+        except RAISED_EVERYWHERE as error:
             if group.first:
                 raise
             raise SystemExit(error.exit_code) from None

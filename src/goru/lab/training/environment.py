@@ -43,27 +43,17 @@ def describe(
         saved = {name: value for name in used if (value := getattr(position, name))}
         run.notes += _change_of_kernels(run.path, earlier, used, saved)
     position.backend, position.isa = used["backend"], used["isa"]
-    this: dict[str, Any] = {
-        **used,
-        "versions": versions,
-        "start_time": time.time(),
-        "from_step": position.step,
-        "host": socket.gethostname(),
-        "engine": engine,
-        "processes": processes,
-    }
+    here = {"versions": versions, "engine": engine, "host": socket.gethostname(), "processes": processes}
+    this = {**used, **here, "start_time": time.time(), "from_step": position.step}
     if run.notes:
         this["notes"] = run.notes
     return {
-        "versions": versions,
+        **here,
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": run.config.threads,
-        "engine": engine,
-        "host": socket.gethostname(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "processes": processes,
         "attempts": [*earlier, this],
     }
 

@@ -28,23 +28,14 @@ class DivergedError(LabError):
     """The loss is not a number; every process of a run sees this at the same step."""
 
 
-def never() -> bool:
-    """The default of `stop`."""
-    return False
-
-
-def nothing(step: int) -> None:
-    """The default of `started`."""
-
-
 def train(
     config: RunConfig,
     runs: Path,
     *,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     engine: str = "local",
-    stop: Callable[[], bool] = never,
-    started: Callable[[int], None] = nothing,
+    stop: Callable[[], bool] = lambda: False,
+    started: Callable[[int], None] = lambda step: None,
     from_run: Path | None = None,
 ) -> dict[str, Any]:
     """Run a configuration to its end, from its last checkpoint if there is one; returns the result.
@@ -141,7 +132,9 @@ def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop:
     while not training.finished:
         loss = training.learn(problem.batch(position.step))
         if not math.isfinite(loss):
-            raise _diverged(run, position.step, loss)
+            saved = "no checkpoint yet" if run.checkpoint_step is None else f"step {run.checkpoint_step} is saved"
+            where = f"step {position.step} of {run.path} ({saved})"
+            raise DivergedError(f"the loss became {loss} at {where}; try a smaller --lr.")
         position.loss_sum += loss
         position.loss_count += 1
         now = time.monotonic()
@@ -199,8 +192,3 @@ def finish(training: Training, run: RunDirectory) -> dict[str, Any]:
         raise LabError(f"the final scores of {run.path} are not finite: {final}; try a smaller --lr.")
     run.write_result(result)
     return result
-
-
-def _diverged(run: RunDirectory, step: int, loss: float) -> DivergedError:
-    saved = "no checkpoint yet" if run.checkpoint_step is None else f"step {run.checkpoint_step} is saved"
-    return DivergedError(f"the loss became {loss} at step {step} of {run.path} ({saved}); try a smaller --lr.")

@@ -178,30 +178,26 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
+        """Turn a failed write into a LabError."""
         try:
             yield
         except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> LabError:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise LabError(f"cannot write to {self.path}: {error.strerror or error}.") from error
             kept = "no checkpoint yet" if self.checkpoint_step is None else f"step {self.checkpoint_step}"
-            return LabError(
+            raise LabError(
                 f"no space left for {self.path} (last good checkpoint: {kept}); "
                 f"free some and run the same command again."
-            )
-        return LabError(f"cannot write to {self.path}: {error.strerror or error}.")
+            ) from error
 
 
 @contextlib.contextmanager
 def hold(config: RunConfig, runs: Path) -> Iterator[RunDirectory]:
     """Create or reopen the directory of a configuration and hold its lock."""
     run = RunDirectory(config.directory(runs), config)
-    try:
+    with run._writing():
         durable.make_folder(run.path, runs)
         lock = durable.open_for_writing(run.path / "lock")
-    except OSError as error:
-        raise run._unwritable(error) from None
     try:
         _acquire(lock, run.path)
         _settle(run)
@@ -264,11 +260,9 @@ def _settle(run: RunDirectory) -> None:
     existing = read_config(run.path)
     if existing is not None and has_begun(run.path):
         check_same(run.path, existing, run.config)
-    try:
+    with run._writing():
         durable.clear_abandoned(run.path)
         (run.path / "failure.json").unlink(missing_ok=True)
-    except OSError as error:
-        raise run._unwritable(error) from None
     if existing != run.config:
         run.write_json("config.json", json.loads(run.config.to_json()))
 

@@ -4,46 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
-from types import FrameType
+from collections.abc import Callable, Iterator
 from typing import Any
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[..., Any], *signals: signal.Signals) -> Iterator[None]:
+    """Call `handler` for these signals inside the block."""
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 @contextlib.contextmanager
 def interrupted_by(number: signal.Signals) -> Iterator[None]:
     """Make a signal act like Ctrl-C inside the block, so everything is cleaned up."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(number, interrupt)
-    try:
+    with handled(signal.default_int_handler, number):
         yield
-    finally:
-        signal.signal(number, before)
 
 
-class StopOnSignal:
+class StopOnSignal(contextlib.ExitStack):
     """A context manager; call it to ask whether to stop."""
 
     def __init__(self, *signals: signal.Signals) -> None:
-        self._signals = signals
-        self._before: dict[signal.Signals, Any] = {}
+        super().__init__()
         self.requested = False
-
-    def __enter__(self) -> StopOnSignal:
-        for number in self._signals:
-            self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self.enter_context(handled(self._handle, *signals))
 
     def __call__(self) -> bool:
         return self.requested
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, *_: object) -> None:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True

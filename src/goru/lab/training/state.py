@@ -124,14 +124,20 @@ class Training:
 
     def tensors(self) -> dict[str, Tensor]:
         """The whole state as named tensors, independent of the number of processes."""
-        named = {f"parameter/{name}": p.detach() for name, p in self.network.named_parameters()}
+        named = self._named(self.best, self.all_carried(), self.optimizer.state_dict()["state"])
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
+
+    def _named(
+        self, best: dict[str, Tensor], carry: list[Tensor], optimizer: dict[int, dict[str, Any]]
+    ) -> dict[str, Tensor]:
+        """The tensors of a checkpoint by name."""
+        named: dict[str, Tensor] = {f"parameter/{name}": p for name, p in self.network.named_parameters()}
         named |= {f"buffer/{name}": b for name, b in self.network.named_buffers()}
-        named |= {f"best/{name}": p for name, p in self.best.items()}
-        named |= {f"carry/{k}": state for k, state in enumerate(self.all_carried())}
-        for number, state in self.optimizer.state_dict()["state"].items():
+        named |= {f"best/{name}": p for name, p in best.items()}
+        named |= {f"carry/{k}": state for k, state in enumerate(carry)}
+        for number, state in optimizer.items():
             named |= {f"optimizer/{number}/{key}": torch.as_tensor(value) for key, value in state.items()}
-        named["random/torch"] = torch.get_rng_state()
-        return {name: tensor.cpu().contiguous() for name, tensor in named.items()}
+        return named | {"random/torch": torch.get_rng_state()}
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], position: dict[str, Any]) -> None:
@@ -161,16 +167,10 @@ class Training:
 
     def _expected(self, position: dict[str, Any]) -> dict[str, Tensor]:
         """Tensors with the names, shapes and types of a checkpoint at a position."""
-        named = {f"parameter/{name}": p for name, p in self.network.named_parameters()}
-        named |= {f"buffer/{name}": b for name, b in self.network.named_buffers()}
-        if position["best_score"] is not None:
-            named |= {f"best/{name}": p for name, p in self.network.named_parameters()}
+        parameters = dict[str, Tensor](self.network.named_parameters())
         _, carry = self.problem.loss(self.network, self.problem.batch(0), [])
-        named |= {f"carry/{k}": state for k, state in enumerate(carry)}
-        for number, parameter in enumerate(self.network.parameters()):
-            state = state_after(self.config.optimizer, parameter, position["step"])
-            named |= {f"optimizer/{number}/{key}": value for key, value in state.items()}
-        return named | {"random/torch": torch.get_rng_state()}
+        states = [state_after(self.config.optimizer, one, position["step"]) for one in parameters.values()]
+        return self._named({} if position["best_score"] is None else parameters, carry, dict(enumerate(states)))
 
     @staticmethod
     def _check(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:

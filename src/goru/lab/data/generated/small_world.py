@@ -6,6 +6,8 @@ is, 5 who gave what to whom, 6 yes or no about where somebody is, 17 how three t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 PEOPLE = ("Anna", "Boris", "Clara", "David", "Emma", "Felix")
@@ -56,26 +58,24 @@ class _Walks:
         self.say(f"{person} {_pick(self.rng, MOVES)} the {place}.")
         self.line[person] = len(self.lines)
 
-    def known(self) -> str:
-        return _pick(self.rng, tuple(self.where))
+    def asked(self) -> Iterator[str]:
+        """Five people to ask about, each after two moves."""
+        for _ in range(5):
+            self.move()
+            self.move()
+            yield _pick(self.rng, tuple(self.where))
 
 
 def _whereabouts(rng: np.random.Generator) -> list[str]:
     world = _Walks(rng)
-    for _ in range(5):
-        world.move()
-        world.move()
-        person = world.known()
+    for person in world.asked():
         world.say(f"Which place is {person} at? \t{world.where[person]}\t{world.line[person]}")
     return world.lines
 
 
 def _yes_or_no(rng: np.random.Generator) -> list[str]:
     world = _Walks(rng)
-    for _ in range(5):
-        world.move()
-        world.move()
-        person = world.known()
+    for person in world.asked():
         right = rng.random() < 0.5
         place = world.where[person] if right else _pick(rng, PLACES, but=(world.where[person],))
         world.say(f"Is {person} at the {place}? \t{'yes' if right else 'no'}\t{world.line[person]}")

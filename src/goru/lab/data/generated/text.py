@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from goru.lab.data.penn_characters import characters
+from goru.lab.data.readers.characters import characters
 
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "st", "tr", "pl", "sh")
 _VOWELS = ("a", "e", "i", "o", "u", "ai", "ou")

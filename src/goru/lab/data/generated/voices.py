@@ -10,9 +10,8 @@ import zipfile
 from dataclasses import dataclass
 
 import numpy as np
-import soundfile
 
-from goru.lab.data.readers.utterances import COLUMNS, RATE, pcm_digest
+from goru.lab.data.readers.utterances import RATE, add_sound, manifest, pcm_digest
 
 _VOWELS = np.array([[730, 1090, 2440], [270, 2290, 3010], [300, 870, 2240], [530, 1840, 2480], [570, 840, 2410]])
 """Resonances (Hz) of a, i, u, e, o."""
@@ -31,29 +30,15 @@ class Voices:
 def write(split: str, count: int, rng: np.random.Generator) -> Voices:
     """Utterances of one to two seconds."""
     buffer = io.BytesIO()
-    rows = ["\t".join(COLUMNS)]
+    rows = []
     with zipfile.ZipFile(buffer, "w") as archive:
         for k in range(count):
             samples = utterance(rng)
             file = f"{split}/voice{k:04}.flac"
-            sound = io.BytesIO()
-            soundfile.write(sound, samples, RATE, format="FLAC", subtype="PCM_16")
-            archive.writestr(zipfile.ZipInfo(file), sound.getvalue())
-            row = [
-                split,
-                file,
-                f"{k:04}",
-                f"{k:04}",
-                "",
-                "",
-                "",
-                str(len(samples)),
-                "0",
-                pcm_digest(samples),
-                "",
-            ]
-            rows.append("\t".join(row))
-    return Voices(buffer.getvalue(), ("\n".join(rows) + "\n").encode())
+            add_sound(archive, file, samples)
+            about = [f"{k:04}", f"{k:04}", "", "", ""]
+            rows.append([split, file, *about, str(len(samples)), "0", pcm_digest(samples), ""])
+    return Voices(buffer.getvalue(), manifest(rows).encode())
 
 
 def utterance(rng: np.random.Generator) -> np.ndarray:

@@ -7,16 +7,13 @@ the third; the two sentences that everybody reads (SA1, SA2) are excluded, as us
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from goru.lab.data.readers import sphere
 from goru.lab.data.readers.lines import FormatError
-from goru.lab.data.readers.resampling import halve_rate
-from goru.lab.data.readers.utterances import SHORTEST
+from goru.lab.data.readers.utterances import SHORTEST, by_speaker, halve_rate
 
 SIZES = {"train": 2400, "valid": 600, "test": 1000}
 RATE = 16_000
@@ -24,9 +21,11 @@ RATE = 16_000
 
 def find_utterances(folder: Path) -> dict[str, list[Path]]:
     """The sound files of each set, in order."""
-    train, test = (_half(folder, name) for name in ("train", "test"))
-    chosen = {"test": _fill(test, [SIZES["test"]], folder)[0]}
-    chosen["valid"], chosen["train"] = _fill(train, [SIZES["valid"], SIZES["train"]], folder)
+    chosen: dict[str, list[Path]] = {}
+    for half, splits in (("train", ("valid", "train")), ("test", ("test",))):
+        chosen |= by_speaker(_half(folder, half), {split: SIZES[split] for split in splits})
+    if any(len(chosen[split]) < size for split, size in SIZES.items()):
+        raise FormatError(str(folder), None, f"holds too few sentences for sets of {SIZES}")
     return chosen
 
 
@@ -67,21 +66,4 @@ def _speakers(half: Path) -> dict[str, list[Path]]:
         sentence = file.stem.upper()
         if file.suffix.upper() == ".WAV" and not sentence.startswith("SA"):
             speakers.setdefault(file.parent.name.upper(), []).append(file)
-    return {
-        name: sorted(speakers[name], key=lambda file: file.stem.upper())
-        for name in sorted(speakers, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-    }
-
-
-def _fill(speakers: dict[str, list[Path]], sizes: Sequence[int], folder: Path) -> list[list[Path]]:
-    """Sets of these sizes, speaker after speaker; the rest of a speaker that overflows a set is not used."""
-    left = list(speakers.values())
-    sets = []
-    for size in sizes:
-        chosen: list[Path] = []
-        while len(chosen) < size and left:
-            chosen.extend(left.pop(0))
-        if len(chosen) < size:
-            raise FormatError(str(folder), None, f"holds too few sentences for sets of {SIZES}")
-        sets.append(chosen[:size])
-    return sets
+    return {name: sorted(files, key=lambda file: file.stem.upper()) for name, files in speakers.items()}

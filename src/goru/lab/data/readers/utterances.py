@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterator
-from typing import IO, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, NamedTuple, TypeVar
 
 import numpy as np
 import soundfile
 
-from goru.lab.data.readers.damage import BROKEN, reason
+from goru.lab.data.archives import BROKEN, reason
 from goru.lab.data.readers.lines import FormatError, numbered, shown
 
 RATE = 8000
@@ -33,6 +33,10 @@ SHORTEST = 384
 """Samples: two frames of 256, half over one another; fewer leave nothing to predict."""
 LONGEST = 60 * RATE
 """Samples; more would not be a sentence."""
+_HALF_LENGTH = 20
+_KAISER_BETA = 5.0
+
+T = TypeVar("T")
 
 
 class Entry(NamedTuple):
@@ -125,3 +129,41 @@ def _read(content: zipfile.ZipFile, entry: Entry, source: str) -> np.ndarray:
 def pcm_digest(samples: np.ndarray) -> str:
     """The value of the manifest's column pcm_sha256_16 for some samples."""
     return hashlib.sha256(samples.astype("<i2").tobytes()).hexdigest()[:16]
+
+
+def add_sound(archive: zipfile.ZipFile, file: str, samples: np.ndarray) -> None:
+    """Write a sound file into an archive."""
+    sound = io.BytesIO()
+    soundfile.write(sound, samples, RATE, format="FLAC", subtype="PCM_16")
+    archive.writestr(zipfile.ZipInfo(file), sound.getvalue())
+
+
+def manifest(rows: Iterable[Sequence[str]]) -> str:
+    """The content of a manifest.tsv."""
+    return "".join("\t".join(row) + "\n" for row in [COLUMNS, *rows])
+
+
+def by_speaker(sentences: Mapping[str, list[T]], sizes: Mapping[str, int], salt: str = "") -> dict[str, list[T]]:
+    """Sets of these sizes, speaker after speaker in the order of a hash of their names; too small if too few are left.
+
+    The rest of a speaker that overflows a set is not used.
+    """
+    order = sorted(sentences, key=lambda name: hashlib.sha256(f"{salt}{name}".encode()).hexdigest())
+    left = [sentences[name] for name in order]
+    sets = {}
+    for name, size in sizes.items():
+        chosen: list[T] = []
+        while len(chosen) < size and left:
+            chosen.extend(left.pop(0))
+        sets[name] = chosen[:size]
+    return sets
+
+
+def halve_rate(samples: np.ndarray) -> np.ndarray:
+    """From 16 kHz to 8 kHz, as scipy.signal.resample_poly(x, 1, 2) does it: every second sample of the filtered signal,
+    ceil(n / 2) of them."""
+    # A sinc at half the band under a Kaiser window, with unit gain for a constant signal.
+    taps = np.arange(-_HALF_LENGTH, _HALF_LENGTH + 1)
+    low_pass = 0.5 * np.sinc(0.5 * taps) * np.kaiser(2 * _HALF_LENGTH + 1, _KAISER_BETA)
+    filtered = np.convolve(samples, low_pass / low_pass.sum())[_HALF_LENGTH : _HALF_LENGTH + len(samples)]
+    return filtered[::2]

@@ -1,29 +1,115 @@
-"""The results in the README, and the README of the record, generated from the record."""
+"""Everything in Markdown and CSV: tables, report.md, the results in the README and the README of a record."""
 
 from __future__ import annotations
 
+import csv
+import html
+import io
 import os
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from goru.lab import paper
 from goru.lab.errors import LabError
-from goru.lab.paper.columns import count
+from goru.lab.paper.columns import Table, count, row
 from goru.lab.paper.findings import capitalized
 from goru.lab.paper.outcomes import Group, number, spread
-from goru.lab.report import claims, figures, overview, tables
+from goru.lab.report import claims, costs, figures, overview
+from goru.lab.report.claims import Verdict
 from goru.lab.report.page import MARKS
-from goru.lab.report.reading import load, unverified
-from goru.lab.report.sections import machine
+from goru.lab.report.sections import Section, machine
 
 BEGIN, END = "<!-- results: made by `make results`, do not edit -->", "<!-- end of results -->"
 
 _CLAIMS = "The paper's claims"
 
 
-def beside_runs(record: Path) -> dict[str, bytes]:
+def claims_table(verdicts: list[Verdict]) -> Table:
+    """Every claim and its verdict."""
+    rows = tuple(row(v.claim.name, v.claim.text, v.runs or "-", v.status, v.note) for v in verdicts)
+    headings = ("claim", "text", "runs", "verdict", "note")
+    return Table("claims", "The paper's claims", "", headings, rows, words=headings)
+
+
+def with_title(table: Table) -> str:
+    """A table with its title and note."""
+    note = f"\n{table.note}\n" if table.note else ""
+    return f"### {table.title}\n\n{rows_of(table.headings, table.texts, table.words)}{note}"
+
+
+def rows_of(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str] = ()) -> str:
+    """A table of numbers; the first column and those in `words` are aligned to the left."""
+    lines = ["| " + " | ".join(map(plain, headings)) + " |"]
+    lines.append("|" + "|".join("---" if k == 0 or head in words else "--:" for k, head in enumerate(headings)) + "|")
+    lines += ["| " + " | ".join(map(plain, row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def plain(text: str) -> str:
+    """Text escaped for a table cell."""
+    return html.escape(" ".join(text.split()), quote=False).replace("\\", "\\\\").replace("|", "\\|")
+
+
+def as_csv(table: Table) -> str:
+    """The table as CSV, as it is shown."""
+    return _csv([table.headings, *table.texts])
+
+
+def runs_csv(groups: list[Group]) -> str:
+    """One line per run, with unrounded numbers."""
+    scores = ("test_loss", "test_accuracy", "test_sequence_accuracy", "test_bpc")
+    heading = ("experiment", "variant", "model", "seed", "finished", "step", "baseline")
+    lines: list[Sequence[object]] = [(*heading, *scores, "total_seconds", "steps_per_s")]
+    for r in (record for group in groups for record in group.records):
+        start = (r.config.experiment, r.config.variant, r.config.model, r.config.seed, r.finished, r.step, r.baseline)
+        speed = r.step / r.seconds if r.seconds else ""
+        lines.append((*start, *(r.score(key) for key in scores), r.seconds, speed))
+    return _csv(lines)
+
+
+def _csv(lines: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def report(
+    made: list[Section], verdicts: list[Verdict], cost: Table | None, problems: list[str], notices: list[str]
+) -> str:
+    """The content of report.md."""
+    groups = [variant.group for section in made for variant in section.variants]
+    found = overview.findings(groups, verdicts)
+    parts = ["# GORU: what reproduces, and what we found\n", *(f"- {overview.plain(one)}\n" for one in found)]
+    if not all(group.kind for group in groups):
+        parts += [f"**{question}** {answer}\n" for question, answer in overview.answers(groups)]
+        parts += [with_title(claims_table(verdicts))]
+    parts += [f"- {sentence}\n" for section in made for sentence in section.learned]
+    for section in made:
+        parts.append(f"## {section.experiment.title}\n\n{section.experiment.summary}\n")
+        if section.side_by_side:
+            parts.append(with_title(section.side_by_side))
+        parts += [f"- {gap}\n" for gap in section.gaps]
+        for variant in section.variants:
+            parts += [with_title(table) for table in variant.tables]
+            gaps = [gap for gap in (variant.not_run, *variant.gaps) if gap]
+            if gaps:
+                parts.append("\n".join(f"- {plain(gap)}" for gap in gaps) + "\n")
+            for figure in variant.figures:
+                parts += [f"![{figure.title}]({figure.name}.png)\n", *([f"{figure.text}\n"] if figure.text else [])]
+        for verdict in section.verdicts:
+            head = f"**{verdict.claim.name}: {verdict.status}** ({verdict.runs}). {verdict.claim.text} ({verdict.note})"
+            lines = [f"- {'yes' if s.holds else 'no'}: {s.text} ({s.evidence})" for s in verdict.statements]
+            parts.append("\n".join([head, "", *lines]) + "\n")
+    if cost:
+        parts.append(f"{with_title(cost)}\n{costs.HOW_COUNTED}")
+    parts += [f"{notice}\n" for notice in notices]
+    parts += [f"Skipped: {plain(problem)}\n" for problem in problems]
+    return "\n".join(parts)
+
+
+def beside_runs(groups: list[Group]) -> dict[str, bytes]:
     """The files next to the runs of a record, by name."""
-    groups = _groups(record)
     found = {"README.md": _readme(groups).encode()}
     drawn = _drawn(groups)
     if drawn:
@@ -33,19 +119,19 @@ def beside_runs(record: Path) -> dict[str, bytes]:
     return found
 
 
-def in_readme(readme: Path, record: Path) -> str:
-    """The text of a README with its results section updated from a record."""
+def in_readme(readme: Path, groups: list[Group], record: Path) -> str:
+    """The text of a README with its results section updated from the groups of a record."""
     text = readme.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise LabError(f"{readme} should have the lines {BEGIN} and {END} around its results.")
     folder = os.path.relpath(record, readme.parent).replace(os.sep, "/")
-    return f"{before}{BEGIN}\n\n{section(_groups(record), folder)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{section(groups, folder)}\n{END}{after}"
 
 
 def section(groups: list[Group], folder: str) -> str:
-    """Picture, ranking and the number of reproduced claims in Markdown; `folder` is the relative path of the record."""
+    """Picture, ranking and the number of reproduced claims; `folder` is the relative path of the record."""
     judged = claims.by_claim(claims.judge_all(groups))
     reproduced = sum(one.main.status == claims.REPRODUCED for one in judged)
     link = f"{folder}/README.md#{_CLAIMS.lower().replace(' ', '-').replace(chr(39), '')}"
@@ -55,17 +141,9 @@ def section(groups: list[Group], folder: str) -> str:
     )
 
 
-def numbers(record: Path) -> str:
-    """The numbers and verdicts of a record in Markdown, without its picture."""
-    groups = _groups(record)
+def numbers(groups: list[Group]) -> str:
+    """The numbers and verdicts of a record, without its picture."""
     return f"{_headline(groups)}\n{_verdicts(groups)}"
-
-
-def _groups(record: Path) -> list[Group]:
-    groups, problems = load(record)
-    for problem in problems:
-        raise LabError(problem)
-    return [group for group in groups if not group.kind]
 
 
 def _drawn(groups: list[Group]) -> list[Group]:
@@ -95,19 +173,14 @@ def _slim(groups: list[Group]) -> str:
         cells = [found.cell(group, model).text for model in found.models]
         bold = [f"**{text}**" if m in first else text for m, text in zip(found.models, cells, strict=True)]
         rows.append((f"{found.label(group)}: {measure.heading} {'↑' if measure.higher_is_better else '↓'}", *bold))
-    table = tables.markdown_rows(("experiment", *(model.title for model in found.models)), rows)
+    table = rows_of(("experiment", *(model.title for model in found.models)), rows)
     return f"{table}\nBest in bold; ↓ lower is better, ↑ higher; {found.note}.\n"
 
 
 def _headline(groups: list[Group]) -> str:
     """One row per experiment and setting, one column per model; below each row the paper's numbers."""
     groups = [group for group in groups if group.experiment.measure]
-    trained = [model for group in groups for model in group.models]
-    models = [
-        model
-        for model in dict.fromkeys([*paper.MODELS, *trained])
-        if model in trained and not paper.model(model).ablation
-    ]
+    models = [model.name for model in overview.columns(groups)]
     rows = []
     for group in groups:
         assert group.experiment.measure is not None
@@ -116,9 +189,10 @@ def _headline(groups: list[Group]) -> str:
         if any(theirs):
             rows.append(("", "the paper", *theirs))
     signs = overview.ranking(groups)
-    notes = [f" {note}" for note in dict.fromkeys(map(_difference_note, groups)) if note]
+    differing = [group.experiment.paper for group in groups if not group.as_in_the_paper]
+    notes = dict.fromkeys(f" {found.differs_note}" for found in differing if found and found.differs_note)
     note = f"{capitalized(signs.note)}. " if signs and signs.note else ""
-    table = tables.markdown_rows(("experiment", "measure", *map(paper.title, models)), rows)
+    table = rows_of(("experiment", "measure", *map(paper.title, models)), rows)
     return "\n".join([f"{note}{_done(groups)}{''.join(notes)}\n", table, *_in_words(groups)])
 
 
@@ -140,12 +214,6 @@ def _in_words(groups: list[Group]) -> list[str]:
         if paper.model(model).ablation
     ]
     return [" ".join(sentences) + "\n"] if sentences else []
-
-
-def _difference_note(group: Group) -> str:
-    """A remark if a group differs from the paper."""
-    found = group.experiment.paper
-    return found.differs_note if found and not group.as_in_the_paper else ""
 
 
 def _title(group: Group) -> str:
@@ -174,7 +242,7 @@ def _verdicts(groups: list[Group]) -> str:
         notes = "; ".join([one.main.note, *others])
         rows.append((one.claim.name, one.claim.text, f"{MARKS[one.main.status]} {one.main.status}", notes))
     headings = ("", "the paper's claim", "verdict", "seeds, other settings")
-    return tables.markdown_rows(headings, rows, headings)
+    return rows_of(headings, rows, headings)
 
 
 def _readme(groups: list[Group]) -> str:
@@ -188,7 +256,7 @@ def _readme(groups: list[Group]) -> str:
             paper.title(model),
             _seeds(group, model),
             count(some),
-            "" if all(r.finished for r in some) else "; ".join(r.progress for r in some if not r.finished),
+            "; ".join(r.progress for r in some if not r.finished),
         )
         for group in groups
         for model, some in group.models.items()
@@ -199,8 +267,8 @@ def _readme(groups: list[Group]) -> str:
         "A folder of runs without checkpoints and with thinned curves. `goru report --runs results` draws every figure"
         " and table from it; `make results RUNS=folder` adds newer runs and rewrites this file.\n",
         f"Last finished run: {last}.",
-        *(f"- {tables.plain(text)}" for text in sorted({machine(record) for record in records})),
-        *(f"- {sentence}" for sentence in unverified(groups)),
+        *(f"- {plain(text)}" for text in sorted({machine(record) for record in records})),
+        *(f"- {sentence}" for sentence in overview.unverified(groups)),
         "",
         "## Results\n",
         *_picture(groups, "."),
@@ -208,7 +276,7 @@ def _readme(groups: list[Group]) -> str:
         f"## {_CLAIMS}\n",
         _verdicts(groups),
         "## What is in it\n",
-        tables.markdown_rows(headings, rows, headings),
+        rows_of(headings, rows, headings),
     ]
     return "\n".join(parts)
 
