@@ -636,6 +636,56 @@ def test_spread() -> None:
     assert (spread([2.0]).deviation, str(spread([2.0]))) == (0.0, "2.000")
 
 
+def test_questions_are_answered_from_the_runs(tmp_path: Path) -> None:
+    """Answers of several experiments to one question follow each other; without runs there is none."""
+    write_run(tmp_path, "copying", "goru-memory", [1.0, 0.05])
+    assert overview.answers(load(tmp_path)[0]) == []  # nothing to compare with
+    write_run(tmp_path, "copying", "eurnn-real", [1.0, 1.0, 0.04])
+    write_run(tmp_path, "copying", "goru", [1.0, 0.9])
+    write_run(tmp_path, "copying", "goru-free", [1.0, 0.5])
+    write_run(tmp_path, "denoise", "goru", [1.0, 0.3])
+    write_run(tmp_path, "denoise", "gru", [1.0, 0.02])
+    write_run(tmp_path, "parenthesis", "goru", [1.0, 0.2])
+    write_run(tmp_path, "parenthesis", "lstm", [1.0, 0.3])
+    found = dict(overview.answers(load(tmp_path)[0]))
+    assert found["Does GORU remember like an EURNN?"] == (
+        "Copying over 200 steps: GORU, memory T solves it in 100 iterations; EURNN (real) solves it in 200 iterations, "
+        "GORU ends at 90% of the baseline."
+    )
+    assert found["Does it forget like a GRU?"] == (
+        "Denoise: GORU ends at 30% of the baseline; GRU solves it in 100 iterations."
+    )
+    assert found["What does orthogonality buy?"] == (
+        "Copying over 200 steps: GORU, memory T solves it in 100 iterations; GORU with a free matrix for U ends at 50% "
+        "of the baseline."
+    )
+    assert found["When is it worth it?"] == "Ahead of GRU and LSTM on parenthesis (GORU); behind on denoise (GRU)."
+    report.write(tmp_path, tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    written = (tmp_path / "out" / "report.md").read_text()
+    for question, answer in found.items():
+        assert f"<dt>{question}</dt><dd>{answer}</dd>" in page
+        assert f"**{question}** {answer}" in written
+
+
+def test_a_second_reading_judges_the_claims_again(tmp_path: Path) -> None:
+    for fold in range(1, 11):
+        for experiment in ("shortest_path", "shortest_path_fed"):
+            for model, loss in (
+                ("goru", 0.5),
+                ("gru", 0.4),
+                ("lstm", 0.6),
+                ("eurnn-real", 0.7),
+                ("eurnn-complex", 0.7),
+            ):
+                better = loss - 0.2 if (experiment, model) == ("shortest_path_fed", "goru") else loss
+                write_run(tmp_path, experiment, model, [1.0, better], variant=f"fold{fold:02}")
+    (judged,) = (one for one in claims.by_claim(claims.judge_all(load(tmp_path)[0])) if one.claim.name == "C7")
+    assert (judged.main.status, judged.main.experiment.name) == (claims.NOT_REPRODUCED, "shortest_path")
+    (other,) = judged.others
+    assert (other.status, other.runs) == (claims.REPRODUCED, "Path fed back")
+
+
 def test_findings_name_the_claims_that_fare_better_with_another_start():
     copying = paper.experiment("copying")
     claim = copying.claims[0]
