@@ -649,15 +649,14 @@ def test_questions_are_answered_from_the_runs(tmp_path: Path) -> None:
     write_run(tmp_path, "parenthesis", "lstm", [1.0, 0.3])
     found = dict(overview.answers(load(tmp_path)[0]))
     assert found["Does GORU remember like an EURNN?"] == (
-        "Copying over 200 steps: GORU, memory T solves it in 100 iterations; EURNN (real) solves it in 200 iterations, "
-        "GORU ends at 90% of the baseline."
+        "If it starts with memory, yes. Copying: GORU, memory T solves it in 100 iterations; EURNN (real) solves it in "
+        "200 iterations, GORU ends at 90% of the baseline."
     )
     assert found["Does it forget like a GRU?"] == (
-        "Denoise: GORU ends at 30% of the baseline; GRU solves it in 100 iterations."
+        "No. Denoise: GORU ends at 30% of the baseline; GRU solves it in 100 iterations."
     )
     assert found["What does orthogonality buy?"] == (
-        "Copying over 200 steps: GORU, memory T solves it in 100 iterations; GORU with a free matrix for U ends at 50% "
-        "of the baseline."
+        "Copying: GORU, memory T solves it in 100 iterations; GORU with a free matrix for U ends at 50% of the baseline."
     )
     assert found["When is it worth it?"] == "Ahead of GRU and LSTM on parenthesis (GORU); behind on denoise (GRU)."
     report.write(tmp_path, tmp_path / "out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.findings import DOES_IT_REMEMBER, WHAT_ORTHOGONALITY_BUYS, first_step, listed, who_solves
+from goru.lab.paper.findings import DOES_IT_REMEMBER, WHAT_ORTHOGONALITY_BUYS, first_step, listed, solves, who_solves
 from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, title
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
@@ -66,9 +66,19 @@ def memory_matters(group: Group) -> str:
     return f"started with a memory of {steps} steps, GORU {solves}; {', '.join(others)}."
 
 
-def _answer(group: Group, *names: str) -> str:
-    known = listed(group, *names)
-    return f"Copying over {group.first.config.task.delay} steps: {known}." if known else ""  # pyright: ignore
+def does_it_remember(group: Group) -> str:
+    known = listed(group, "goru-memory", *EURNNS, "goru")
+    if not known:
+        return ""
+    answer = (
+        "Yes" if solves(group, "goru") else "If it starts with memory, yes" if solves(group, "goru-memory") else "No"
+    )
+    return f"{answer}. Copying: {known}."
+
+
+def what_orthogonality_buys(group: Group) -> str:
+    known = listed(group, "goru-memory", "goru-free", "goru-tanh")
+    return f"Copying: {known}." if known else ""
 
 
 EXPERIMENT = Experiment(
@@ -116,8 +126,8 @@ EXPERIMENT = Experiment(
     finding=memory_matters,
     leads=True,
     answers={
-        DOES_IT_REMEMBER: lambda group: _answer(group, "goru-memory", "eurnn-real", "eurnn-complex", "goru"),
-        WHAT_ORTHOGONALITY_BUYS: lambda group: _answer(group, "goru-memory", "goru-free", "goru-tanh", "gru-chrono"),
+        DOES_IT_REMEMBER: does_it_remember,
+        WHAT_ORTHOGONALITY_BUYS: what_orthogonality_buys,
     },
     in_overview=True,
     time_steps=lambda task: task.length,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.findings import DOES_IT_FORGET, listed
+from goru.lab.paper.findings import DOES_IT_FORGET, first_step, listed, solves
 from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
 from goru.lab.paper.rules import SOLVES, STAYS_AT_BASELINE, Facts, Level, Statement, better
 from goru.lab.tasks.denoise import Denoise
@@ -40,8 +40,14 @@ def ahead_of_lstm(f: Facts) -> list[Statement]:
     ]
 
 
-def _answer(known: str) -> str:
-    return f"Denoise: {known}." if known else ""
+def does_it_forget(group: Group) -> str:
+    known = listed(group, "goru", "goru-memory", "gru", *EURNNS)
+    steps = [first_step(group, name) for name in ("goru", "gru")]
+    if not known or group.final_mean("gru", "test_loss") is None:
+        return ""
+    later = None not in steps and steps[0] > steps[1]  # pyright: ignore
+    answer = ("Yes, but it learns to later" if later else "Yes") if solves(group, "goru") else "No"
+    return f"{answer}. Denoise: {known}."
 
 
 EXPERIMENT = Experiment(
@@ -75,7 +81,7 @@ EXPERIMENT = Experiment(
     ),
     columns=against_baseline(LEVELS),
     measure=loss_share(LEVELS),
-    answers={DOES_IT_FORGET: lambda group: _answer(listed(group, "goru", "goru-memory", "gru", *EURNNS))},
+    answers={DOES_IT_FORGET: does_it_forget},
     in_overview=True,
     time_steps=lambda task: task.length,
 )

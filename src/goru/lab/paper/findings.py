@@ -72,6 +72,12 @@ DOES_IT_FORGET = "Does it forget like a GRU?"
 WHAT_ORTHOGONALITY_BUYS = "What does orthogonality buy?"
 
 
+def solves(group: Group, name: str) -> bool:
+    """Whether a model has finished below the bar."""
+    loss = group.final_mean(name, "test_loss")
+    return loss is not None and loss < SOLVED * group.baseline
+
+
 def how_it_ends(group: Group, name: str) -> str:
     """How a model does on a task with a baseline; empty if it has not finished.
 
@@ -81,7 +87,7 @@ def how_it_ends(group: Group, name: str) -> str:
     if loss is None:
         return ""
     step = first_step(group, name)
-    if loss < SOLVED * group.baseline and step is not None:
+    if solves(group, name) and step is not None:
         return f"{title(name)} solves it in {step:,.0f} iterations"
     return f"{title(name)} ends at {percent(loss / group.baseline)} of the baseline"
 
