@@ -656,7 +656,8 @@ def test_questions_are_answered_from_the_runs(tmp_path: Path) -> None:
         "No. Denoise: GORU ends at 30% of the baseline; GRU solves it in 100 iterations."
     )
     assert found["What does orthogonality buy?"] == (
-        "Copying: GORU, memory T solves it in 100 iterations; GORU with a free matrix for U ends at 50% of the baseline."
+        "Copying: GORU, memory T solves it in 100 iterations; GORU with a free matrix for U ends at 50% of the "
+        "baseline."
     )
     assert found["When is it worth it?"] == "Ahead of GRU and LSTM on parenthesis (GORU); behind on denoise (GRU)."
     report.write(tmp_path, tmp_path / "out")

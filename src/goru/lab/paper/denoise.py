@@ -6,6 +6,7 @@ from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
 from goru.lab.paper.findings import DOES_IT_FORGET, first_step, listed, solves
 from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
+from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import SOLVES, STAYS_AT_BASELINE, Facts, Level, Statement, better
 from goru.lab.tasks.denoise import Denoise
 from goru.lab.training.config import OptimizerConfig, RunConfig
