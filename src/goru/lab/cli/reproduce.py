@@ -168,7 +168,10 @@ def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
         names = names or with_tasks
         if variants or not set(names) <= set(with_tasks):
             raise UsageError(f"--tasks goes with {', '.join(with_tasks)} alone, without --variants.")
-        variants = tuple(_task_variant(paper.experiment(names[0]), number) for number in options.tasks.split(","))
+        numbers = [number.strip() for number in options.tasks.split(",")]
+        if wrong := [number for number in numbers if not number.isdigit()]:
+            raise UsageError(f"--tasks should be numbers joined by commas, such as 1,5,17; got {wrong[0]!r}.")
+        variants = tuple(paper.experiment(names[0]).part(int(number)) for number in numbers)
     if not 1 <= options.seeds <= MOST_SEEDS:
         raise UsageError(f"--seeds should be between 1 and {MOST_SEEDS}, got {options.seeds}.")
     configs = paper.grid(
@@ -188,9 +191,3 @@ def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
         raise LabError(" ".join(named))
     left_out = [f"{experiment}: {reason}" for experiment, reason in missing.items()]
     return [config for config in configs if config.experiment not in missing], left_out
-
-
-def _task_variant(one: paper.Experiment, number: str) -> str:
-    if not number.strip().isdigit():
-        raise UsageError(f"--tasks should be numbers joined by commas, such as 1,5,17; got {number!r}.")
-    return one.part(int(number))

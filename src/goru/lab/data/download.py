@@ -64,7 +64,11 @@ def fetch(dataset: DataSet, say: Callable[[str], None] = print, progress: bool =
                 for file in made:
                     (folder / file).parent.mkdir(parents=True, exist_ok=True)
                     os.replace(place / "made" / file, folder / file)
-                return _settled(dataset, folder, say)
+                after = store.verify(dataset)
+                if after.state != "good":
+                    raise LabError(f"{dataset.name} is in {folder}, but: {after.message}")
+                say(f"{dataset.name} is in {folder}, verified.")
+                return folder
     except OSError as error:
         raise LabError(f"cannot write {dataset.name} to {folder}: {error.strerror or error}.") from None
     finally:
@@ -217,14 +221,6 @@ class _Meter:
 
     def close(self) -> None:
         pass
-
-
-def _settled(dataset: DataSet, folder: Path, say: Callable[[str], None]) -> Path:
-    after = store.verify(dataset)
-    if after.state != "good":
-        raise LabError(f"{dataset.name} is in {folder}, but: {after.message}")
-    say(f"{dataset.name} is in {folder}, verified.")
-    return folder
 
 
 @contextlib.contextmanager

@@ -137,15 +137,10 @@ def best(what: str, ours: Spread, others: Sequence[Spread], evidence: str, *, hi
     one_seed = max(value.count for value in (ours, *others)) == 1
     ahead = (ours.mean > other.mean if higher else ours.mean < other.mean for other in others)
     clearly = (better(other, ours) if higher else better(ours, other) for other in others)
+    some, more = "by any margin (one seed, so no spread to compare with)", "by more than the spread over the seeds"
     return [
         Statement(f"GORU has the {what}", all(ahead), evidence),
-        Statement(
-            "by any margin (one seed, so no spread to compare with)"
-            if one_seed
-            else "by more than the spread over the seeds",
-            all(clearly),
-            evidence,
-        ),
+        Statement(some if one_seed else more, all(clearly), evidence),
     ]
 
 

@@ -142,9 +142,10 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
                 else:
                     _write_run(record, source, out, with_spectrum=record.path in drawn)
                     written += 1
-        for group in load(out)[0]:
-            for record in group.records:
-                _seal(record, out)
+        for record in (record for group in load(out)[0] for record in group.records):
+            if record.finished and record.checked_since == "never":  # checksums that are marked as made later
+                durable.make_folder(record.path, out)  # it exists: not through a link
+                durable.replace(record.path / manifest.NAME, manifest.encode(manifest.contents(record.path), "record"))
         recorded = full_size(out)
         for name, content in markdown.beside_runs(recorded).items():
             durable.replace(out / name, content)
@@ -155,17 +156,6 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
     unfinished = [f"{r.path.relative_to(source)} ({r.state})" for _, r in chosen if not r.finished]
     left_out = Counter(group.kind for group in groups if group.kind for _ in group.records)
     return Recorded(written, kept, problems, len(chosen) - len(unfinished), unfinished, left_out)
-
-
-def _since(record: Record) -> manifest.Since:
-    return "run" if record.checked_since == "run" else "record"
-
-
-def _seal(record: Record, out: Path) -> None:
-    """Add checksums, marked as made later, to a finished run of the record that has none."""
-    if record.finished and record.checked_since == "never":
-        durable.make_folder(record.path, out)  # it exists: not through a link
-        durable.replace(record.path / manifest.NAME, manifest.encode(manifest.contents(record.path), _since(record)))
 
 
 def _is_better(directory: Path, record: Record) -> bool:
@@ -197,7 +187,8 @@ def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> 
     }
     if record.result:
         checked = {name: content.encode() for name, content in files.items() if content and name in manifest.FILES}
-        files[manifest.NAME] = manifest.encode(checked, _since(record)).decode()
+        since: manifest.Since = "run" if record.checked_since == "run" else "record"
+        files[manifest.NAME] = manifest.encode(checked, since).decode()
     for name, content in files.items():
         if content is None:
             (directory / name).unlink(missing_ok=True)

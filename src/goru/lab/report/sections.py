@@ -47,17 +47,13 @@ class Variant:
             return ", ".join(part for part in (describes, words) if part)
         kinds = {"quick": "small version", "generated": "generated data"}
         kind, setting = paper.split_variant(self.group.variant)
-        if setting == "paper":
-            setting = "" if kind else self._plain_title
-        return ", ".join(part for part in (kinds.get(kind, ""), setting) if part)
-
-    @property
-    def _plain_title(self) -> str:
+        if setting != "paper" or kind:
+            return ", ".join(part for part in (kinds.get(kind, ""), setting) if part and part != "paper")
         found = self.group.experiment.paper
         if found is None:
             return "full size"
-        differs = f"the paper's setting except {', '.join(found.differs)}" if found.differs else "the paper's setting"
-        return found.differs_title or differs
+        differs = f" except {', '.join(found.differs)}" if found.differs else ""
+        return found.differs_title or f"the paper's setting{differs}"
 
     @cached_property
     def tables(self) -> list[Table]:
