@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from goru.lab.paper.definition import Experiment, Smaller
-from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS
+from goru.lab.paper.models import MAIN_MODELS, MATCHED_UNITS, SYNTHETIC_MODELS
 from goru.lab.tasks.adding import Adding
-from goru.lab.training.config import LayerConfig, OptimizerConfig, RunConfig
+from goru.lab.training.config import OptimizerConfig, RunConfig
 
 EXPERIMENT = Experiment(
     name="adding",
@@ -14,11 +16,7 @@ EXPERIMENT = Experiment(
     place=11,
     summary="Two numbers of a long sequence are marked: output their sum at the end.",
     base=RunConfig(experiment="adding", steps=5_000, batch=50, optimizer=OptimizerConfig(lr=0.001), task=Adding()),
-    models={
-        **EQUAL_MODELS,
-        "gru-chrono": LayerConfig(cell="gru", hidden_size=128, init="chrono", memory=200),
-        "lstm-chrono": LayerConfig(cell="lstm", hidden_size=128, init="chrono", memory=200),
-    },
+    models={name: dataclasses.replace(layer, hidden_size=128) for name, layer in SYNTHETIC_MODELS.items()},
     memory=lambda task: task.length,
     variants={"paper": {}, "T1000": {"task.length": 1000}},
     quick=Smaller(
