@@ -183,7 +183,7 @@ struct GatedBackwardStep {
 
   // The same for all rows of the thread where a product is so long that its weights leave the first-level cache before
   // the next rows need them: a part of it is taken for several blocks of rows, then the next part.
-  static constexpr int64_t kDepth = 8192 / kVectorBytes, kBatch = 8;
+  static constexpr int64_t kDepth = 4096 / kVectorBytes, kBatch = 8;
 
   template <class Each>
   void long_steps(const Blocks& mine, int64_t active, Each&& each) const {
@@ -226,7 +226,7 @@ struct GatedBackwardStep {
             work(Rows{t, block, offset, later_place, rows_of(block, active) - offset, place}, count);
           });
         };
-        if (NG * HP * W<T> >= 4 * kDepth) long_steps(mine, later, each);
+        if (NG * HP * W<T> >= 8 * kDepth) long_steps(mine, later, each);
         else
           for (int64_t i = 0; i < mine.count; ++i)
             each(mine.block(i), [&](const Rows& rows, auto count) { step<decltype(count)::value>(rows, 0, HP); });
