@@ -93,13 +93,11 @@ struct GatedBackwardStep {
   inline Vec<T> unit(Vec<T> g, int64_t p, const Row& row) const {
     const int64_t u = p * W<T>, n = H - u;
     g += load(row.grad + u, n);
-    Vec<T> save[Cell::kSaved], gradients[NS], direct = {}, cell_before = {}, after = {};
-    const Vec<T> before = load(row.before + u, n);
+    Vec<T> save[Cell::kSaved], gradients[NS], direct = {}, cell_before = {};
+    const Vec<T> before = load(row.before + u, n), after = load(row.after + u, n);
     GORU_UNROLL
     for (int k = 0; k < Cell::kSaved; ++k) save[k] = load(row.save + k * H + u, n);
-    if constexpr (Cell::kCell) {
-      direct = load(row.through + u, n), cell_before = load(row.cell_before + u, n), after = load(row.after + u, n);
-    }
+    if constexpr (Cell::kCell) direct = load(row.through + u, n), cell_before = load(row.cell_before + u, n);
     const Vec<T> db = Cell::backward(g, save, before, cell_before, after, direct, gradients);
     if constexpr (Cell::kCell) store(row.through + u, direct, n);
     else store(row.through + u, direct);

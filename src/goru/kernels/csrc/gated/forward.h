@@ -144,7 +144,7 @@ struct GatedStep {
     Products<MR, NP> h, x;
     h.multiply(states, recurrent + p * NG * H * W<T>, H, false);
     (joined ? h : x).multiply(from_x, inputs + p * NG * s.inputs * W<T>, s.inputs, joined);
-    Vec<T> save[MR * NP][Cell::kSaved + Cell::kCell];
+    Vec<T> save[MR * NP][Cell::kLocal];
 #pragma GCC unroll 1
     for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 1
@@ -174,7 +174,7 @@ struct GatedStep {
     constexpr int64_t kAtOnce = 4;  // panels: the halves of several overlap
     for (int64_t begin = 0; begin < HP; begin += kAtOnce) {
       const int64_t count = HP - begin < kAtOnce ? HP - begin : kAtOnce;
-      Vec<T> sum[kAtOnce][NS], save[kAtOnce][Cell::kSaved + Cell::kCell];
+      Vec<T> sum[kAtOnce][NS], save[kAtOnce][Cell::kLocal];
       for (int64_t i = 0; i < count; ++i) {
         const int64_t u = (begin + i) * W<T>;
         for (int k = 0; k < NS; ++k) {
