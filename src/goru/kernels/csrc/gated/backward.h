@@ -20,7 +20,7 @@ int64_t gated_pack_backward_size(int64_t hidden) {
 template <class T, class Cell>
 void gated_pack_backward(const T* weight_hh, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = Cell::kGates * Hp * W<T>;
-  memset(out, 0, sizeof(T) * gated_pack_backward_size<T, Cell>(H));
+  if (H % W<T>) memset(out, 0, sizeof(T) * gated_pack_backward_size<T, Cell>(H));
   for (int g = 0; g < Cell::kGates; ++g)
     pack_columns(weight_hh + g * H * H, H, H, H, out + (Cell::state_block(g) - Cell::kFirstState) * Hp * W<T>, panel);
 }
@@ -34,7 +34,7 @@ int64_t gated_pack_input_size(int64_t inputs, int64_t hidden) {
 template <class T, class Cell>
 void gated_pack_input(const T* weight_ih, int64_t I, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = Cell::kGates * Hp * W<T>;
-  memset(out, 0, sizeof(T) * gated_pack_input_size<T, Cell>(I, H));
+  if (H % W<T>) memset(out, 0, sizeof(T) * gated_pack_input_size<T, Cell>(I, H));
   for (int g = 0; g < Cell::kGates; ++g)
     pack_columns(weight_ih + g * H * I, I, H, I, out + Cell::input_block(g) * Hp * W<T>, panel);
 }
@@ -290,9 +290,11 @@ void gated_cells(const GatedBackward* b) {
 
 template <class T, class Cell>
 void gated_backward(const GatedBackward* b) {
-  GatedBackwardStep<T, Cell> step(*b);
-  goru_parallel((int)b->shape.threads, GatedBackwardStep<T, Cell>::thread, &step);
-  goru_parallel((int)b->shape.threads, OuterProducts<T>::thread, &step.sums);
+  each_chunk(*b, [](const GatedBackward& part) {
+    GatedBackwardStep<T, Cell> step(part);
+    goru_parallel((int)part.shape.threads, GatedBackwardStep<T, Cell>::thread, &step);
+    goru_parallel((int)part.shape.threads, OuterProducts<T>::thread, &step.sums);
+  });
 }
 
 template <class T, class Cell>

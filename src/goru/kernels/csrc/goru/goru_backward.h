@@ -41,7 +41,7 @@ template <class T, bool R, bool Z>
 void goru_pack_backward(const T* weight_hh, const T* u, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = (R + Z) * Hp * W<T>;
   const int64_t size = panels<T>(H) * (panel + (u ? Hp * W<T> : 0));
-  if (size > 0) memset(out, 0, sizeof(T) * size);
+  if (H % W<T>) memset(out, 0, sizeof(T) * size);
   for (int g = 0; g < R + Z; ++g) pack_columns(weight_hh + g * H * H, H, H, H, out + g * Hp * W<T>, panel);
   if (u) pack_columns(u, H, H, H, out + panels<T>(H) * panel, Hp * W<T>);
 }
@@ -55,7 +55,7 @@ int64_t goru_pack_input_size(int64_t inputs, int64_t hidden) {
 template <class T, bool R, bool Z>
 void goru_pack_input(const T* weight_ih, int64_t I, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = kGates<R, Z> * Hp * W<T>;
-  memset(out, 0, sizeof(T) * panels<T>(I) * panel);
+  if (H % W<T>) memset(out, 0, sizeof(T) * panels<T>(I) * panel);
   for (int g = 0; g < kGates<R, Z>; ++g) pack_columns(weight_ih + g * H * I, I, H, I, out + g * Hp * W<T>, panel);
 }
 
@@ -297,9 +297,11 @@ void goru_finish(const GoruFinish* f) {
 
 template <class T, bool R, bool Z>
 void goru_backward(const GoruBackward* b) {
-  GoruBackwardStep<T, R, Z> step(*b);
-  goru_parallel((int)b->shape.threads, GoruBackwardStep<T, R, Z>::thread, &step);
-  goru_parallel((int)b->shape.threads, OuterProducts<T>::thread, &step.sums);
+  each_chunk(*b, [](const GoruBackward& part) {
+    GoruBackwardStep<T, R, Z> step(part);
+    goru_parallel((int)part.shape.threads, GoruBackwardStep<T, R, Z>::thread, &step);
+    goru_parallel((int)part.shape.threads, OuterProducts<T>::thread, &step.sums);
+  });
 }
 
 }  // namespace
