@@ -168,17 +168,23 @@ struct GoruBackwardStep {
     store(to, load(to) + value);
   }
 
-  // v = U h' of a row, into its line.
-  void turn(int64_t t, int64_t sorted) const {
-    memcpy(state_line(sorted), state_before(s, output, h0, t, row_at(s, sorted), sorted), sizeof(T) * H);
-    mesh.apply(state_line(sorted));
+  // v = U h' of N rows, into their lines.
+  template <int N>
+  void turn(int64_t t, int64_t first) const {
+    for (int64_t i = first; i < first + N; ++i)
+      memcpy(state_line(i), state_before(s, output, h0, t, row_at(s, i), i), sizeof(T) * H);
+    mesh.template apply<N>(state_line(first), 2 * line<T>(H));
   }
 
-  // Adds dv U of a row to `through`: the inverse rotations, for dv and v together.
-  void turn_back(int64_t block, int64_t sorted) const {
-    T *g = gradient_line(sorted), *out = through + sorted * HP * W<T>;
-    mesh.back(state_line(sorted), g, (T*)b.angles + block * RowMesh<T>::sums_size(H, mesh.layers));
-    for (int64_t u = 0; u < HP * W<T>; u += W<T>) store(out + u, Z ? load(out + u) + load(g + u) : load(g + u));
+  // Adds dv U of N rows to `through`: the inverse rotations, for dv and v together.
+  template <int N>
+  void turn_back(int64_t block, int64_t first) const {
+    T* sums = (T*)b.angles + block * RowMesh<T>::sums_size(H, mesh.layers);
+    mesh.template back<N>(state_line(first), gradient_line(first), 2 * line<T>(H), sums);
+    for (int64_t i = first; i < first + N; ++i) {
+      T *g = gradient_line(i), *out = through + i * HP * W<T>;
+      for (int64_t u = 0; u < HP * W<T>; u += W<T>) store(out + u, Z ? load(out + u) + load(g + u) : load(g + u));
+    }
   }
 
   // The same for MR rows as a product, panels begin ... end - 1.
@@ -247,7 +253,8 @@ struct GoruBackwardStep {
       const bool inside = step_number >= s.first, newest = step_number == s.last - 1;
       const int64_t t = inside ? time_of(s, step_number) : 0, active = inside ? active_at(s, t) : 0;
       place -= active;
-      if (!matrix) each_row(mine, active, [&](int64_t, int64_t sorted) { turn(t, sorted); });
+      if (!matrix)
+        each_rows(mine, active, [&](int64_t, int64_t first, auto count) { turn<decltype(count)::value>(t, first); });
       if (!newest)
         each_panel<T>(HP, mine, later, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           const int64_t stay = rows_of(block, active);
@@ -257,10 +264,12 @@ struct GoruBackwardStep {
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t block = mine.block(i), n = rows_of(block, active);
         enter(t, block, newest ? 0 : rows_of(block, later), n, place);
-        for (int64_t j = block * kRows; j < block * kRows + n; ++j) {
+        for (int64_t j = block * kRows; j < block * kRows + n; ++j)
           copy_input<T, true>(s, x, t, j, inputs + (place + j) * W<T>, panel);
-          if (!matrix) turn_back(block, j);
-        }
+        if (!matrix)
+          by_rows(n, [&](int64_t offset, auto count) {
+            turn_back<decltype(count)::value>(block, block * kRows + offset);
+          });
         dx.block(t, block, n, place);
       }
       if (matrix)
