@@ -41,7 +41,7 @@ template <class T, bool R, bool Z>
 void goru_pack_backward(const T* weight_hh, const T* u, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = (R + Z) * Hp * W<T>;
   const int64_t size = panels<T>(H) * (panel + (u ? Hp * W<T> : 0));
-  if (H % W<T>) memset(out, 0, sizeof(T) * size);
+  if (size > 0 && H % W<T>) memset(out, 0, sizeof(T) * size);
   for (int g = 0; g < R + Z; ++g) pack_columns(weight_hh + g * H * H, H, H, H, out + g * Hp * W<T>, panel);
   if (u) pack_columns(u, H, H, H, out + panels<T>(H) * panel, Hp * W<T>);
 }

@@ -12,7 +12,7 @@
 // layer the gradient of an angle is g[q] y[p] - g[p] y[q].
 //
 // Several rows are taken at once, `step` values apart: the cosines and sines, and backward the sums, are loaded once for
-// all of them. The sums get the same bits as row after row.
+// all of them. How many there are may change the last bit of a state: the compiler fuses products and sums differently.
 //
 // A row is copied into a *line*: padded to whole vectors, with a vector of space on either side that shifted layers
 // read. Padding and space are 0 and stay 0 (c = 1, s = 0 there and where a unit has no partner).
