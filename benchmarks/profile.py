@@ -23,7 +23,7 @@ PHASES = {
     "weight gradients": r"outer_tile|OuterProducts",
     "products": r"\btile<|\bdots<",
     "rotations": r"RowMesh|::turn",
-    "gates": r"::unit|::gates|::panel<|GatedStep<.*::rows|GatedCells|::finish",
+    "gates": r"::unit|::gates|::panel<|Step<.*::rows|GatedCells|::finish",
     "packing": r"_FUN|gated_pack|goru_pack|pack_",
 }
 REST, OUTSIDE = "rest of the kernels", "Python and torch"

@@ -52,7 +52,7 @@ class Cell:
 # What the native kernels save is in their sources: csrc/goru/goru_forward.h, csrc/gated/gru.h and lstm.h.
 CELLS = {
     "GORU": Cell(2, 3, 2, lambda hidden: math.ceil(math.log2(hidden))),
-    "GRU": Cell(3, 3, 4),
+    "GRU": Cell(3, 3, 3),
     "LSTM": Cell(4, 4, 4),
 }
 

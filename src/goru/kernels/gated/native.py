@@ -33,7 +33,7 @@ GatedForward = structure(
 GatedBackward = structure(
     "GatedBackward", (Shape, "shape"), (c_int64, "grad_step grad_row rows"),
     (c_void_p, "grad_output x h0 output saved packed packed_input carry carry_cell chunk through"),
-    (c_void_p, "wide square bias_sums grad_x cells"), (c_int64, "cells_from"),
+    (c_void_p, "wide square bias_sums grad_x cells"), (c_int64, "cells_from chunk_steps"),
 )  # fmt: skip
 GatedFinish = structure(
     "GatedFinish", (c_int64, "inputs hidden blocks"),
@@ -219,7 +219,7 @@ def backward(
                 g.shape, grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
                 output.data_ptr(), gates.data_ptr(), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
                 carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square, bias_sums, pointer(dx),
-                cells.data_ptr(), 0,
+                cells.data_ptr(), 0, steps,
             )  # fmt: skip
             recompute = None
             if options.checkpoint is not None:
@@ -227,7 +227,8 @@ def backward(
                 recompute = g.recomputer(names, output, kept, gates, cells, call)
             elif g.c0 is not None:
                 recompute = g.cells_recomputer(kept, cells, call)
-            g.backward(g.library.goru_gated_backward, call, steps, g.cell, checkpoint=interval, recompute=recompute)
+            parts = g.whole_chunks(steps)
+            g.backward(g.library.goru_gated_backward, call, parts, g.cell, checkpoint=interval, recompute=recompute)
     weight_ih, weight_hh = torch.empty_like(g.weight_ih), torch.empty_like(g.weight_hh)
     bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
     finish = GatedFinish(

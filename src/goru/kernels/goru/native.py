@@ -26,7 +26,7 @@ GoruForward = structure(
 GoruBackward = structure(
     "GoruBackward", (Shape, "shape"), (Transition, "transition"), (c_int64, "grad_step grad_row rows"),
     (c_void_p, "grad_output x h0 output saved packed packed_input carry chunk through turned wide square bias angles"),
-    (c_void_p, "grad_x"),
+    (c_void_p, "grad_x"), (c_int64, "chunk_steps"),
 )  # fmt: skip
 GoruFinish = structure(
     "GoruFinish", (c_int64, "inputs hidden gates blocks"), (Transition, "transition"),
@@ -199,12 +199,13 @@ def backward(
                 g.shape, g.fill(memory["mesh"]), grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(),
                 g.h0.data_ptr(), output.data_ptr(), saves.data_ptr(), memory["packed"], memory["packed_input"],
                 carry.data_ptr(), memory["chunk"], memory["through"], memory["turned"], wide, square.data_ptr(), db,
-                turns, pointer(dx),
+                turns, pointer(dx), steps,
             )  # fmt: skip
             recompute = None
             if checkpoint is not None:
                 recompute = g.recomputer({n: memory[f"forward {n}"] for n in ("packed", "turned")}, output, saves, call)
-            g.backward(g.library.goru_goru_backward, call, steps, checkpoint=checkpoint, recompute=recompute)
+            parts = g.whole_chunks(steps)
+            g.backward(g.library.goru_goru_backward, call, parts, checkpoint=checkpoint, recompute=recompute)
     dweight_ih = torch.empty((G * H, I), dtype=dtype, device="cpu")
     dbias = None if g.bias is None else torch.empty(G * H, dtype=dtype, device="cpu")
     dangles = None if g.angles is None else torch.empty_like(g.angles)

@@ -63,6 +63,10 @@ class Call:
             steps = min(steps, CHUNK_BYTES // self.dtype.itemsize // chunk_row)
         return max(1, steps)
 
+    def whole_chunks(self, chunk: int) -> int:
+        """Steps of one call of the library for a backward pass, twice the work of a step: so many chunks."""
+        return max(1, self.steps_per_call() // 2 // chunk) * chunk
+
     @property
     def packs(self) -> bool:
         """Whether a forward pass packs the weights: for a few rows it reads them as they are."""

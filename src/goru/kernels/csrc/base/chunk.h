@@ -15,6 +15,18 @@ inline int64_t rows_between(const Shape& s, int64_t first, int64_t last) {
   return n;
 }
 
+// Calls work(part) for the chunks of a call, `chunk_steps` steps each but for the last one, which comes first.
+template <class Backward, class Work>
+inline void each_chunk(const Backward& b, Work&& work) {
+  Backward part = b;
+  const int64_t steps = b.chunk_steps ? b.chunk_steps : b.shape.last - b.shape.first;
+  while (part.shape.last > b.shape.first) {
+    part.shape.first = part.shape.last - 1 - (part.shape.last - 1 - b.shape.first) % steps;
+    work(part);
+    part.shape.last = part.shape.first;
+  }
+}
+
 // x of a row at time t into its panels; with `kOnes` a column of ones follows it, whose product is the gradient of the
 // biases.
 template <class T, bool kOnes>

@@ -40,6 +40,15 @@ inline void each_row(const Blocks& mine, int64_t active, Work&& work) {
   }
 }
 
+// The same for several rows at once: work(block, first row, Count<rows>).
+template <class Work>
+inline void each_rows(const Blocks& mine, int64_t active, Work&& work) {
+  for (int64_t i = 0; i < mine.count; ++i) {
+    const int64_t block = mine.block(i);
+    by_rows(rows_of(block, active), [&](int64_t offset, auto count) { work(block, block * kRows + offset, count); });
+  }
+}
+
 // Calls work(block, first row in it, Count<rows>, panel, end) for `active` rows. Weights that fit into the second-level
 // cache are taken whole for a block of rows after the other. Larger ones are taken `group` panels at a time for all rows
 // of the thread: each is fetched once a step.

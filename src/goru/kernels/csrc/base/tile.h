@@ -107,7 +107,7 @@ inline Vec<T> joined(Vec<T> a, Vec<T> b) {
 
 // Lane l gets the sum over the lanes of v[l]; v has W vectors. D lanes of each result are finished.
 template <class T, int D = 1>
-inline Vec<T> lane_sums(Vec<T>* v) {
+__attribute__((always_inline)) inline Vec<T> lane_sums(Vec<T>* v) {
   if constexpr (D == W<T>) return v[0];
   else {
     GORU_UNROLL

@@ -20,7 +20,7 @@ int64_t gated_pack_backward_size(int64_t hidden) {
 template <class T, class Cell>
 void gated_pack_backward(const T* weight_hh, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = Cell::kGates * Hp * W<T>;
-  memset(out, 0, sizeof(T) * gated_pack_backward_size<T, Cell>(H));
+  if (H % W<T>) memset(out, 0, sizeof(T) * gated_pack_backward_size<T, Cell>(H));
   for (int g = 0; g < Cell::kGates; ++g)
     pack_columns(weight_hh + g * H * H, H, H, H, out + (Cell::state_block(g) - Cell::kFirstState) * Hp * W<T>, panel);
 }
@@ -34,7 +34,7 @@ int64_t gated_pack_input_size(int64_t inputs, int64_t hidden) {
 template <class T, class Cell>
 void gated_pack_input(const T* weight_ih, int64_t I, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = Cell::kGates * Hp * W<T>;
-  memset(out, 0, sizeof(T) * gated_pack_input_size<T, Cell>(I, H));
+  if (H % W<T>) memset(out, 0, sizeof(T) * gated_pack_input_size<T, Cell>(I, H));
   for (int g = 0; g < Cell::kGates; ++g)
     pack_columns(weight_ih + g * H * I, I, H, I, out + Cell::input_block(g) * Hp * W<T>, panel);
 }
@@ -93,13 +93,11 @@ struct GatedBackwardStep {
   inline Vec<T> unit(Vec<T> g, int64_t p, const Row& row) const {
     const int64_t u = p * W<T>, n = H - u;
     g += load(row.grad + u, n);
-    Vec<T> save[Cell::kSaved], gradients[NS], direct = {}, cell_before = {}, after = {};
-    const Vec<T> before = load(row.before + u, n);
+    Vec<T> save[Cell::kSaved], gradients[NS], direct = {}, cell_before = {};
+    const Vec<T> before = load(row.before + u, n), after = load(row.after + u, n);
     GORU_UNROLL
     for (int k = 0; k < Cell::kSaved; ++k) save[k] = load(row.save + k * H + u, n);
-    if constexpr (Cell::kCell) {
-      direct = load(row.through + u, n), cell_before = load(row.cell_before + u, n), after = load(row.after + u, n);
-    }
+    if constexpr (Cell::kCell) direct = load(row.through + u, n), cell_before = load(row.cell_before + u, n);
     const Vec<T> db = Cell::backward(g, save, before, cell_before, after, direct, gradients);
     if constexpr (Cell::kCell) store(row.through + u, direct, n);
     else store(row.through + u, direct);
@@ -183,7 +181,7 @@ struct GatedBackwardStep {
 
   // The same for all rows of the thread where a product is so long that its weights leave the first-level cache before
   // the next rows need them: a part of it is taken for several blocks of rows, then the next part.
-  static constexpr int64_t kDepth = 8192 / kVectorBytes, kBatch = 8;
+  static constexpr int64_t kDepth = 4096 / kVectorBytes, kBatch = 8;
 
   template <class Each>
   void long_steps(const Blocks& mine, int64_t active, Each&& each) const {
@@ -226,7 +224,7 @@ struct GatedBackwardStep {
             work(Rows{t, block, offset, later_place, rows_of(block, active) - offset, place}, count);
           });
         };
-        if (NG * HP * W<T> >= 4 * kDepth) long_steps(mine, later, each);
+        if (NG * HP * W<T> >= 8 * kDepth) long_steps(mine, later, each);
         else
           for (int64_t i = 0; i < mine.count; ++i)
             each(mine.block(i), [&](const Rows& rows, auto count) { step<decltype(count)::value>(rows, 0, HP); });
@@ -292,9 +290,11 @@ void gated_cells(const GatedBackward* b) {
 
 template <class T, class Cell>
 void gated_backward(const GatedBackward* b) {
-  GatedBackwardStep<T, Cell> step(*b);
-  goru_parallel((int)b->shape.threads, GatedBackwardStep<T, Cell>::thread, &step);
-  goru_parallel((int)b->shape.threads, OuterProducts<T>::thread, &step.sums);
+  each_chunk(*b, [](const GatedBackward& part) {
+    GatedBackwardStep<T, Cell> step(part);
+    goru_parallel((int)part.shape.threads, GatedBackwardStep<T, Cell>::thread, &step);
+    goru_parallel((int)part.shape.threads, OuterProducts<T>::thread, &step.sums);
+  });
 }
 
 template <class T, class Cell>

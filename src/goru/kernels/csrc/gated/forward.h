@@ -144,7 +144,7 @@ struct GatedStep {
     Products<MR, NP> h, x;
     h.multiply(states, recurrent + p * NG * H * W<T>, H, false);
     (joined ? h : x).multiply(from_x, inputs + p * NG * s.inputs * W<T>, s.inputs, joined);
-    Vec<T> save[MR * NP][Cell::kSaved + Cell::kCell];
+    Vec<T> save[MR * NP][Cell::kLocal];
 #pragma GCC unroll 1
     for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 1
@@ -171,18 +171,21 @@ struct GatedStep {
   void unpacked(int64_t t, int64_t sorted) const {
     const T *from_x = input(t, sorted), *hh = (const T*)f.weight_hh, *ih = (const T*)f.weight_ih;
     const Row at = row(t, sorted);
-    for (int64_t p = 0; p < HP; ++p) {
-      const int64_t u = p * W<T>;
-      Vec<T> sum[NS];
-      for (int k = 0; k < NS; ++k) {
-        const int64_t from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
-        const T* of_x = from_input < 0 ? nullptr : ih + (from_input * H + u) * s.inputs;
-        if (from_h < 0) sum[k] = dots(H - u, of_x, from_x, s.inputs);
-        else sum[k] = dots(H - u, hh + (from_h * H + u) * H, at.before, H, of_x, from_x, s.inputs);
+    constexpr int64_t kAtOnce = 4;  // panels: the halves of several overlap
+    for (int64_t begin = 0; begin < HP; begin += kAtOnce) {
+      const int64_t count = HP - begin < kAtOnce ? HP - begin : kAtOnce;
+      Vec<T> sum[kAtOnce][NS], save[kAtOnce][Cell::kLocal];
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t u = (begin + i) * W<T>;
+        for (int k = 0; k < NS; ++k) {
+          const int64_t from_h = Cell::state_rows(k), from_input = Cell::input_rows(k);
+          const T* of_x = from_input < 0 ? nullptr : ih + (from_input * H + u) * s.inputs;
+          if (from_h < 0) sum[i][k] = dots(H - u, of_x, from_x, s.inputs);
+          else sum[i][k] = dots(H - u, hh + (from_h * H + u) * H, at.before, H, of_x, from_x, s.inputs);
+        }
       }
-      Vec<T> save[Cell::kSaved + Cell::kCell];
-      gates(cell_of(at, p), sum, p, save);
-      state(save, p, at);
+      for (int64_t i = 0; i < count; ++i) gates(cell_of(at, begin + i), sum[i], begin + i, save[i]);
+      for (int64_t i = 0; i < count; ++i) state(save[i], begin + i, at);
     }
   }
 

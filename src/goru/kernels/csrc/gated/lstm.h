@@ -14,7 +14,7 @@ template <class T>
 struct Lstm {
   static constexpr int kGates = 4;
   static constexpr bool kCell = true, kThrough = false, kOwnBias = false;
-  static constexpr int kSaved = 4;  // i, f, g, o; c is recomputed
+  static constexpr int kSaved = 4, kLocal = 5;  // i, f, g, o; and c, within a step: backward recomputes it
   static constexpr int kSums = 4;
   static constexpr int state_rows(int sum) { return sum; }
   static constexpr int input_rows(int sum) { return sum; }

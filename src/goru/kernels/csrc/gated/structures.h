@@ -40,6 +40,7 @@ struct GatedBackward {
   void* grad_x;      // or null
   void* cells;       // LSTM: c before every step from `cells_from` on, (B, H) each; gated_cells fills it from the first
   int64_t cells_from;
+  int64_t chunk_steps;  // steps of a chunk; 0: the whole call is one
 };
 
 // A step of a few rows without gradients, prepared once for many calls.

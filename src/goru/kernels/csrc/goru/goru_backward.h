@@ -41,7 +41,7 @@ template <class T, bool R, bool Z>
 void goru_pack_backward(const T* weight_hh, const T* u, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = (R + Z) * Hp * W<T>;
   const int64_t size = panels<T>(H) * (panel + (u ? Hp * W<T> : 0));
-  if (size > 0) memset(out, 0, sizeof(T) * size);
+  if (size > 0 && H % W<T>) memset(out, 0, sizeof(T) * size);
   for (int g = 0; g < R + Z; ++g) pack_columns(weight_hh + g * H * H, H, H, H, out + g * Hp * W<T>, panel);
   if (u) pack_columns(u, H, H, H, out + panels<T>(H) * panel, Hp * W<T>);
 }
@@ -55,7 +55,7 @@ int64_t goru_pack_input_size(int64_t inputs, int64_t hidden) {
 template <class T, bool R, bool Z>
 void goru_pack_input(const T* weight_ih, int64_t I, int64_t H, T* out) {
   const int64_t Hp = panels<T>(H) * W<T>, panel = kGates<R, Z> * Hp * W<T>;
-  memset(out, 0, sizeof(T) * panels<T>(I) * panel);
+  if (H % W<T>) memset(out, 0, sizeof(T) * panels<T>(I) * panel);
   for (int g = 0; g < kGates<R, Z>; ++g) pack_columns(weight_ih + g * H * I, I, H, I, out + g * Hp * W<T>, panel);
 }
 
@@ -168,17 +168,23 @@ struct GoruBackwardStep {
     store(to, load(to) + value);
   }
 
-  // v = U h' of a row, into its line.
-  void turn(int64_t t, int64_t sorted) const {
-    memcpy(state_line(sorted), state_before(s, output, h0, t, row_at(s, sorted), sorted), sizeof(T) * H);
-    mesh.apply(state_line(sorted));
+  // v = U h' of N rows, into their lines.
+  template <int N>
+  void turn(int64_t t, int64_t first) const {
+    for (int64_t i = first; i < first + N; ++i)
+      memcpy(state_line(i), state_before(s, output, h0, t, row_at(s, i), i), sizeof(T) * H);
+    mesh.template apply<N>(state_line(first), 2 * line<T>(H));
   }
 
-  // Adds dv U of a row to `through`: the inverse rotations, for dv and v together.
-  void turn_back(int64_t block, int64_t sorted) const {
-    T *g = gradient_line(sorted), *out = through + sorted * HP * W<T>;
-    mesh.back(state_line(sorted), g, (T*)b.angles + block * RowMesh<T>::sums_size(H, mesh.layers));
-    for (int64_t u = 0; u < HP * W<T>; u += W<T>) store(out + u, Z ? load(out + u) + load(g + u) : load(g + u));
+  // Adds dv U of N rows to `through`: the inverse rotations, for dv and v together.
+  template <int N>
+  void turn_back(int64_t block, int64_t first) const {
+    T* sums = (T*)b.angles + block * RowMesh<T>::sums_size(H, mesh.layers);
+    mesh.template back<N>(state_line(first), gradient_line(first), 2 * line<T>(H), sums);
+    for (int64_t i = first; i < first + N; ++i) {
+      T *g = gradient_line(i), *out = through + i * HP * W<T>;
+      for (int64_t u = 0; u < HP * W<T>; u += W<T>) store(out + u, Z ? load(out + u) + load(g + u) : load(g + u));
+    }
   }
 
   // The same for MR rows as a product, panels begin ... end - 1.
@@ -247,7 +253,8 @@ struct GoruBackwardStep {
       const bool inside = step_number >= s.first, newest = step_number == s.last - 1;
       const int64_t t = inside ? time_of(s, step_number) : 0, active = inside ? active_at(s, t) : 0;
       place -= active;
-      if (!matrix) each_row(mine, active, [&](int64_t, int64_t sorted) { turn(t, sorted); });
+      if (!matrix)
+        each_rows(mine, active, [&](int64_t, int64_t first, auto count) { turn<decltype(count)::value>(t, first); });
       if (!newest)
         each_panel<T>(HP, mine, later, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           const int64_t stay = rows_of(block, active);
@@ -257,10 +264,12 @@ struct GoruBackwardStep {
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t block = mine.block(i), n = rows_of(block, active);
         enter(t, block, newest ? 0 : rows_of(block, later), n, place);
-        for (int64_t j = block * kRows; j < block * kRows + n; ++j) {
+        for (int64_t j = block * kRows; j < block * kRows + n; ++j)
           copy_input<T, true>(s, x, t, j, inputs + (place + j) * W<T>, panel);
-          if (!matrix) turn_back(block, j);
-        }
+        if (!matrix)
+          by_rows(n, [&](int64_t offset, auto count) {
+            turn_back<decltype(count)::value>(block, block * kRows + offset);
+          });
         dx.block(t, block, n, place);
       }
       if (matrix)
@@ -297,9 +306,11 @@ void goru_finish(const GoruFinish* f) {
 
 template <class T, bool R, bool Z>
 void goru_backward(const GoruBackward* b) {
-  GoruBackwardStep<T, R, Z> step(*b);
-  goru_parallel((int)b->shape.threads, GoruBackwardStep<T, R, Z>::thread, &step);
-  goru_parallel((int)b->shape.threads, OuterProducts<T>::thread, &step.sums);
+  each_chunk(*b, [](const GoruBackward& part) {
+    GoruBackwardStep<T, R, Z> step(part);
+    goru_parallel((int)part.shape.threads, GoruBackwardStep<T, R, Z>::thread, &step);
+    goru_parallel((int)part.shape.threads, OuterProducts<T>::thread, &step.sums);
+  });
 }
 
 }  // namespace

@@ -66,22 +66,19 @@ struct GoruStep {
     T *out, *save;
   };
 
-  // One unit vector of one row from the sums of its pre-activations; c without the part of U h.
+  // One unit vector of one row, in two halves: from the sums to the gates, and from those to the new state. What follows a
+  // product takes the first half for all its vectors and then the second: each is a chain of operations that wait for
+  // each other, and the processor works on several chains at a time.
+  __attribute__((always_inline)) void gates(Vec<T>& r, Vec<T>& z, int64_t p) const {
+    const int64_t u = p * W<T>, n = H - u;
+    if constexpr (R) r = sigmoid<T>(bias ? r + load(bias + u, n) : r);
+    if constexpr (Z) z = sigmoid<T>(bias ? z + load(bias + R * H + u, n) : z);
+  }
+
+  // r and z are gates, c the sum without the part of U h.
   inline void unit(Vec<T> r, Vec<T> z, Vec<T> c, int64_t p, const Row& row) const {
     const int64_t u = p * W<T>, n = H - u;
-    const Vec<T> v = load(row.turned + u);
-    Vec<T> a;
-    if constexpr (R) {
-      if (bias) r += load(bias + u, n);
-      r = sigmoid<T>(r);
-      a = c + r * v;
-    } else {
-      a = c + v;
-    }
-    if constexpr (Z) {
-      if (bias) z += load(bias + R * H + u, n);
-      z = sigmoid<T>(z);
-    }
+    const Vec<T> v = load(row.turned + u), a = R ? c + r * v : c + v;
     c = s.modrelu ? modrelu<T>(a, load(bias + (NG - 1) * H + u, n)) : a;
     Vec<T> h = c;
     if constexpr (Z) h = z * load(row.before + u, n) + (T(1) - z) * c;
@@ -140,6 +137,10 @@ struct GoruStep {
 #pragma GCC unroll 1
       for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 1
+        for (int u = 0; u < NU; ++u) gates(sum[0][r * NU + u], sum[R && Z][r * NU + u], p + u);
+#pragma GCC unroll 1
+      for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 1
         for (int u = 0; u < NU; ++u) {
           const int i = r * NU + u;
           unit(sum[0][i], sum[R && Z][i], sum[NG - 1][i], p + u, at[r]);
@@ -162,6 +163,7 @@ struct GoruStep {
         const T* of_h = g < R + Z ? hh + (g * H + u) * H : nullptr;
         sum[g] = dots(H - u, ih + (g * H + u) * s.inputs, from_x, s.inputs, of_h, state, H);
       }
+      gates(sum[0], sum[R && Z], p);
       unit(sum[0], sum[R && Z], sum[NG - 1], p, at);
     }
   }
@@ -190,9 +192,10 @@ struct GoruStep {
           multiply<decltype(count)::value>(t, block * kRows + offset, p, end);
         });
       } else if (f.mesh.kind != kMatrix) {
-        each_row(mine, active, [&](int64_t, int64_t sorted) {
-          memcpy(turned(sorted), before(t, sorted), sizeof(T) * H);
-          mesh.apply(turned(sorted));
+        each_rows(mine, active, [&](int64_t, int64_t first, auto count) {
+          constexpr int N = decltype(count)::value;
+          for (int r = 0; r < N; ++r) memcpy(turned(first + r), before(t, first + r), sizeof(T) * H);
+          mesh.template apply<N>(turned(first), line<T>(H));
         });
       }
       if (f.packed)

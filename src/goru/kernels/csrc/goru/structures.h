@@ -30,6 +30,7 @@ struct GoruBackward {
   void* bias;     // (blocks of rows, H padded): gradient of b_h
   void* angles;   // (blocks of rows, sums of a mesh), or null
   void* grad_x;   // or null
+  int64_t chunk_steps;  // steps of a chunk; 0: the whole call is one
 };
 
 // The source of a cached value: its address, and a copy from when the value was computed. bytes = 0: not in use.

@@ -11,6 +11,9 @@
 // -s, so backward inverts the layers in reverse order, for state y and gradient g together; with y and g after the
 // layer the gradient of an angle is g[q] y[p] - g[p] y[q].
 //
+// Several rows are taken at once, `step` values apart: the cosines and sines, and backward the sums, are loaded once for
+// all of them. How many there are may change the last bit of a state: the compiler fuses products and sums differently.
+//
 // A row is copied into a *line*: padded to whole vectors, with a vector of space on either side that shifted layers
 // read. Padding and space are 0 and stay 0 (c = 1, s = 0 there and where a unit has no partner).
 #pragma once
@@ -112,53 +115,79 @@ struct RowMesh {
   }
 
   // One near layer backward: adds to the sums of its angles and inverts the layer for y and g.
-  template <int D>
-  inline void near_back(Vec<T>& y, Vec<T>& g, int64_t layer, int64_t at, T* sums) const {
-    const Vec<T> other = swapped<T, D>(y), cos = load(c(layer) + at), sin = load(s(layer) + at);
+  template <int N, int D>
+  inline void near_back(Vec<T>* y, Vec<T>* g, int64_t layer, int64_t at, T* sums) const {
+    const Vec<T> cos = load(c(layer) + at), sin = load(s(layer) + at);
     T* sum = sums + layer * P * W<T> + at;
-    store(sum, load(sum) + g * other);
-    y = cos * y - sin * other;
-    g = cos * g - sin * swapped<T, D>(g);
+    Vec<T> total = load(sum);
+    GORU_UNROLL
+    for (int n = 0; n < N; ++n) {
+      const Vec<T> other = swapped<T, D>(y[n]);
+      total += g[n] * other;
+      y[n] = cos * y[n] - sin * other;
+      g[n] = cos * g[n] - sin * swapped<T, D>(g[n]);
+    }
+    store(sum, total);
   }
 
-  // v becomes U v.
-  void apply(T* v) const {
+  // v becomes U v, for N rows.
+  template <int N>
+  void apply(T* v, int64_t step) const {
     int64_t layer = 0;
     if (fft) {
-      for (; layer < layers && far(layer); ++layer) far_layer(v, layer);
-      if (layer < layers) near_layers(v, layer);
-    } else {
-      for (; layer < layers; ++layer) {
-        if (shifted(layer)) shifted_layer(v, layer);
-        else
-          for (int64_t at = 0; at < P * W<T>; at += W<T>) store(v + at, near_layer<1>(load(v + at), layer, at));
-      }
+      for (; layer < layers && far(layer); ++layer) far_layer<N>(v, step, layer);
+      if (layer < layers) near_layers<N>(v, step, layer);
+      return;
     }
+    for (; layer < layers; ++layer)
+      for (int n = 0; n < N; ++n) {
+        T* row = v + n * step;
+        if (shifted(layer)) shifted_layer(row, layer);
+        else
+          for (int64_t at = 0; at < P * W<T>; at += W<T>) store(row + at, near_layer<1>(load(row + at), layer, at));
+      }
   }
 
-  void far_layer(T* v, int64_t layer) const {
+  template <int N>
+  void far_layer(T* v, int64_t step, int64_t layer) const {
     const int64_t d = distance(layer);
     const T *cos = c(layer), *sin = s(layer);
     for (int64_t start = 0; start + d < P * W<T>; start += 2 * d)
       for (int64_t p = start, q = start + d; p < start + d && q < P * W<T>; p += W<T>, q += W<T>) {
-        const Vec<T> a = load(v + p), b = load(v + q), x = load(cos + q), y = load(sin + q);
-        store(v + p, x * a - y * b);
-        store(v + q, x * b + y * a);
+        const Vec<T> x = load(cos + q), y = load(sin + q);
+        GORU_UNROLL
+        for (int n = 0; n < N; ++n) {
+          T* row = v + n * step;
+          const Vec<T> a = load(row + p), b = load(row + q);
+          store(row + p, x * a - y * b);
+          store(row + q, x * b + y * a);
+        }
       }
   }
 
-  void near_layers(T* v, int64_t first) const {
+  template <int N, int D>
+  inline void near_layers_of(Vec<T>* x, int64_t layer, int64_t at) const {
+    GORU_UNROLL
+    for (int n = 0; n < N; ++n) x[n] = near_layer<D>(x[n], layer, at);
+  }
+
+  template <int N>
+  void near_layers(T* v, int64_t step, int64_t first) const {
     const int64_t most = distance(first);
     for (int64_t at = 0; at < P * W<T>; at += W<T>) {
-      Vec<T> x = load(v + at);
+      Vec<T> x[N];
+      GORU_UNROLL
+      for (int n = 0; n < N; ++n) x[n] = load(v + n * step + at);
       int64_t layer = first;
       if constexpr (W<T> > 8)
-        if (most >= 8) x = near_layer<8>(x, layer++, at);
+        if (most >= 8) near_layers_of<N, 8>(x, layer++, at);
       if constexpr (W<T> > 4)
-        if (most >= 4) x = near_layer<4>(x, layer++, at);
+        if (most >= 4) near_layers_of<N, 4>(x, layer++, at);
       if constexpr (W<T> > 2)
-        if (most >= 2) x = near_layer<2>(x, layer++, at);
-      store(v + at, near_layer<1>(x, layer, at));
+        if (most >= 2) near_layers_of<N, 2>(x, layer++, at);
+      near_layers_of<N, 1>(x, layer, at);
+      GORU_UNROLL
+      for (int n = 0; n < N; ++n) store(v + n * step + at, x[n]);
     }
   }
 
@@ -181,58 +210,72 @@ struct RowMesh {
     }
   }
 
-  // From y = U h and g = dL/dy back to g = dL/dh; y is lost. Adds to the sums.
-  void back(T* y, T* g, T* sums) const {
+  // From y = U h and g = dL/dy back to g = dL/dh, for N rows; y is lost. Adds to the sums.
+  template <int N>
+  void back(T* y, T* g, int64_t step, T* sums) const {
     int64_t layer = layers;
     if (fft) {
       int64_t first = layers;
       while (first > 0 && !far(first - 1)) --first;
-      if (first < layers) near_layers_back(y, g, first, sums);
-      for (layer = first; layer-- > 0;) far_layer_back(y, g, layer, sums);
-    } else {
-      while (layer-- > 0) {
-        if (shifted(layer)) shifted_layer_back(y, g, layer, sums);
+      if (first < layers) near_layers_back<N>(y, g, step, first, sums);
+      for (layer = first; layer-- > 0;) far_layer_back<N>(y, g, step, layer, sums);
+      return;
+    }
+    while (layer-- > 0)
+      for (int n = 0; n < N; ++n) {
+        T *state = y + n * step, *gradient = g + n * step;
+        if (shifted(layer)) shifted_layer_back(state, gradient, layer, sums);
         else
           for (int64_t at = 0; at < P * W<T>; at += W<T>) {
-            Vec<T> a = load(y + at), b = load(g + at);
-            near_back<1>(a, b, layer, at, sums);
-            store(y + at, a), store(g + at, b);
+            Vec<T> a = load(state + at), b = load(gradient + at);
+            near_back<1, 1>(&a, &b, layer, at, sums);
+            store(state + at, a), store(gradient + at, b);
           }
       }
-    }
   }
 
-  void far_layer_back(T* y, T* g, int64_t layer, T* sums) const {
+  template <int N>
+  void far_layer_back(T* y, T* g, int64_t step, int64_t layer, T* sums) const {
     const int64_t d = distance(layer);
     const T *cos = c(layer), *sin = s(layer);
     T* sum = sums + layer * P * W<T>;
     for (int64_t start = 0; start + d < P * W<T>; start += 2 * d)
       for (int64_t p = start, q = start + d; p < start + d && q < P * W<T>; p += W<T>, q += W<T>) {
-        const Vec<T> a = load(y + p), b = load(y + q), e = load(g + p), f = load(g + q);
         const Vec<T> x = load(cos + q), z = load(sin + q);
-        store(sum + q, load(sum + q) + (f * a - e * b));
-        if (layer > 0) {  // in front of the first layer the state is of no use
-          store(y + p, x * a + z * b);
-          store(y + q, x * b - z * a);
+        Vec<T> total = load(sum + q);
+        GORU_UNROLL
+        for (int n = 0; n < N; ++n) {
+          T *state = y + n * step, *gradient = g + n * step;
+          const Vec<T> a = load(state + p), b = load(state + q), e = load(gradient + p), f = load(gradient + q);
+          total += f * a - e * b;
+          if (layer > 0) {  // in front of the first layer the state is of no use
+            store(state + p, x * a + z * b);
+            store(state + q, x * b - z * a);
+          }
+          store(gradient + p, x * e + z * f);
+          store(gradient + q, x * f - z * e);
         }
-        store(g + p, x * e + z * f);
-        store(g + q, x * f - z * e);
+        store(sum + q, total);
       }
   }
 
-  void near_layers_back(T* y, T* g, int64_t first, T* sums) const {
+  template <int N>
+  void near_layers_back(T* y, T* g, int64_t step, int64_t first, T* sums) const {
     const int64_t most = distance(first);
     for (int64_t at = 0; at < P * W<T>; at += W<T>) {
-      Vec<T> a = load(y + at), b = load(g + at);
+      Vec<T> a[N], b[N];
+      GORU_UNROLL
+      for (int n = 0; n < N; ++n) a[n] = load(y + n * step + at), b[n] = load(g + n * step + at);
       int64_t layer = layers - 1;
-      near_back<1>(a, b, layer--, at, sums);
+      near_back<N, 1>(a, b, layer--, at, sums);
       if constexpr (W<T> > 2)
-        if (most >= 2) near_back<2>(a, b, layer--, at, sums);
+        if (most >= 2) near_back<N, 2>(a, b, layer--, at, sums);
       if constexpr (W<T> > 4)
-        if (most >= 4) near_back<4>(a, b, layer--, at, sums);
+        if (most >= 4) near_back<N, 4>(a, b, layer--, at, sums);
       if constexpr (W<T> > 8)
-        if (most >= 8) near_back<8>(a, b, layer--, at, sums);
-      store(y + at, a), store(g + at, b);
+        if (most >= 8) near_back<N, 8>(a, b, layer--, at, sums);
+      GORU_UNROLL
+      for (int n = 0; n < N; ++n) store(y + n * step + at, a[n]), store(g + n * step + at, b[n]);
     }
   }
 
