@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+import goru
 from goru.kernels import native
 from goru.kernels.gated import GRU, LSTM, GatedOptions, GruInputs, LstmInputs
 from goru.kernels.native import library
@@ -158,6 +159,38 @@ def test_saturated_gates_stay_finite(cell: str) -> None:
 
 
 @needs_native
+@pytest.mark.parametrize("update", [0.0, 8.0, 12.0, 16.0, 17.0, 20.0, 40.0])
+@needs_native
+def test_a_gru_that_keeps_its_state_has_gradients_as_exact_as_torch(update: float) -> None:
+    """The native kernel derives n from the states, which loses digits as z approaches 1: no more than torch loses.
+
+    From z = 1 on, in float32, the candidate has no gradient at all.
+    """
+    exact = nn.GRU(4, 9).double()
+    with torch.no_grad():
+        exact.bias_ih_l0[9:18] = update
+    x, h0, weights = (torch.randn(shape, dtype=torch.float64) for shape in ((20, 3, 4), (1, 3, 9), (20, 3, 9)))
+
+    def gradients(layer: nn.Module) -> list[Tensor]:
+        dtype = next(layer.parameters()).dtype
+        inputs = [x.to(dtype).requires_grad_(), h0.to(dtype).requires_grad_()]
+        loss = (layer(*inputs)[0] * weights.to(dtype)).sum()
+        return list(torch.autograd.grad(loss, [*inputs, *layer.parameters()]))
+
+    def worst(found: list[Tensor]) -> float:
+        pairs = zip(found, gradients(exact), strict=True)
+        return max(((ours - true).abs().max() / (true.abs().max() + 1e-12)).item() for ours, true in pairs)
+
+    theirs, ours = nn.GRU(4, 9), goru.GRU(4, 9, backend="native")
+    for layer in (theirs, ours):
+        layer.load_state_dict(exact.state_dict())
+    assert worst(gradients(ours)) <= 3 * worst(gradients(theirs)) + 1e-6
+    if update >= 40:
+        rows = dict(zip(("x", "h0", *dict(ours.named_parameters())), gradients(ours), strict=True))
+        assert (rows["bias_ih_l0"] == 0).all()
+        assert (rows["weight_hh_l0"] == 0).all()
+
+
 @pytest.mark.parametrize("cell", RECURRENCES)
 def test_tanh_is_accurate_near_zero_and_far_out(cell: str) -> None:
     """One unit, one step, no recurrence: the candidate alone, to a few units in the last place."""

@@ -3,9 +3,9 @@
 //   r = sigma(W_r x + b_r + R_r h' + c_r),  z likewise,  v = R_n h' + c_n,  n = tanh(W_n x + b_n + r v)
 //   h = (1 - z) n + z h'
 //
-// Backward, with g = dL/dh:  da = g (1 - z)(1 - n^2),  dv = da r,  dr = dv v (1 - r),  dz = g z (h' - h), and g z goes
-// straight to h'. n is not saved: it is (h - z h') / (1 - z), and what that loses as z approaches 1, the factor 1 - z takes
-// away again.
+// Backward, with g = dL/dh:  da = g (1 - z)(1 - n^2),  dv = da r,  dr = dv v (1 - r),  dz = g (h' - n) z (1 - z), and
+// g z goes straight to h'. n is not saved: it is (h - z h') / (1 - z), held between -1 and 1. What that loses as z
+// approaches 1, the factor 1 - z takes away again; a gate that is shut has gradients of exactly 0.
 #pragma once
 
 #include "base/simd.h"
@@ -40,12 +40,12 @@ struct Gru {
   static inline Vec<T> backward(Vec<T> g, const Vec<T>* save, Vec<T> before, Vec<T>, Vec<T> after, Vec<T>& through,
                                 Vec<T>* gradient) {
     const Vec<T> r = save[0], z = save[1], v = save[2], rest = T(1) - z;
-    const Vec<T> n = keep<T>(rest != T(0), (after - z * before) / rest);
+    const Vec<T> n = clamp<T>(keep<T>(rest != T(0), (after - z * before) / rest), T(-1), T(1));
     const Vec<T> da = g * rest * (T(1) - n * n), dv = da * r;
     through = g * z;
     gradient[0] = da;
     gradient[1] = dv * v * (T(1) - r);
-    gradient[2] = through * (before - after);
+    gradient[2] = through * rest * (before - n);
     gradient[3] = dv;
     return dv;
   }
