@@ -168,7 +168,7 @@ def test_a_gru_that_keeps_its_state_has_gradients_as_exact_as_torch(update: floa
     """
     exact = nn.GRU(4, 9).double()
     with torch.no_grad():
-        exact.bias_ih_l0[9:18] = update
+        exact.get_parameter("bias_ih_l0")[9:18] = update
     x, h0, weights = (torch.randn(shape, dtype=torch.float64) for shape in ((20, 3, 4), (1, 3, 9), (20, 3, 9)))
 
     def gradients(layer: nn.Module) -> list[Tensor]:
