@@ -353,7 +353,7 @@ def test_pictures_follow_light_and_dark(browser: Browser, record_address: str) -
     page.goto(record_address)
     pictures = page.locator("figure picture")
     count = pictures.count()
-    assert count == 4  # lengths, starts, and the spectrum in two settings
+    assert count == 5  # lengths, starts, and the spectrum in three settings
     unfold(page)
 
     def expect_dark(wanted: bool) -> None:

@@ -91,7 +91,13 @@ def test_costs_are_those_that_were_measured() -> None:
     """Of every model, at its size and batch; other variants by the length of their sequences, other starts alike."""
     file = Path(definition.__file__).with_name("step_times.json")
     measured = {(row["experiment"], row["model"]): row for row in json.loads(file.read_text())["timings"]}
-    twins = {"goru-memory": "goru", "gru-chrono": "gru", "lstm-chrono": "lstm"}
+    twins = {
+        "goru-memory": "goru",
+        "goru-free": "goru",
+        "goru-tanh": "goru",
+        "gru-chrono": "gru",
+        "lstm-chrono": "lstm",
+    }
     for one in (one for one in paper.EXPERIMENTS.values() if one.paper):
         for model in one.models:
             config = one.config(model)

@@ -176,13 +176,14 @@ def test_the_mean_over_all_tasks_is_judged(tmp_path: Path) -> None:
     [({}, claims.REPRODUCED), ({"goru": 1.70}, claims.NOT_REPRODUCED), ({"lstm": 1.5}, claims.PARTLY)],
 )
 def test_characters(tmp_path: Path, changes: dict[str, float], status: str) -> None:
-    for model in paper.EXPERIMENTS["penn_treebank"].models:
+    models = [name for name in paper.EXPERIMENTS["penn_treebank"].models if paper.model(name).row]  # of the paper
+    for model in models:
         bpc = changes.get(model, penn_treebank.PAPER[paper.model(model).row])
         write_run(
             tmp_path, "penn_treebank", model, "paper", {"test_bpc": bpc, "valid_bpc": bpc}, about={"unigram_bpc": 4.3}
         )
     table = tables(tmp_path)["penn_treebank-paper"]
-    assert len(table.rows) == len(paper.EXPERIMENTS["penn_treebank"].models) + 1
+    assert len(table.rows) == len(models) + 1
     assert row(table, "GORU without reset gate")["paper bpc"] == "1.722"
     assert row(table, "GORU")["difference"] == ("+0.077 worse" if "goru" in changes else "+0.000 close")
     assert row(table, "character frequencies")["test bpc"] == "4.300"
