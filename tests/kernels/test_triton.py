@@ -29,9 +29,15 @@ def run_cases(*options: str, interpret: bool) -> None:
     """triton_cases.py in a process of its own: Triton reads TRITON_INTERPRET when it is imported."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     variables["TRITON_INTERPRET"] = "1" if interpret else "0"
-    theirs = "ignore:Conversion of an array:DeprecationWarning"  # of the interpreter of Triton 3.5
+    # Of the interpreter of Triton 3.5, and of torch on Python 3.13.0.
+    theirs = [
+        "-W",
+        "ignore:Conversion of an array:DeprecationWarning",
+        "-W",
+        "ignore:Guards may run slower:RuntimeWarning",
+    ]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", theirs, *options, str(CASES)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *theirs, *options, str(CASES)],
         cwd=ROOT, env=variables, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
