@@ -131,8 +131,19 @@ class EURNN(OrthogonalLayer):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = EURNNUnit(Mesh(mesh, hidden_size, capacity, complex), bias)
-        options = num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
-        super().__init__(unit, input_size, hidden_size, *options)
+        super().__init__(
+            unit,
+            input_size,
+            hidden_size,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )
         self.complex = complex
 
 

@@ -98,8 +98,19 @@ class GatedLayer(RecurrentLayer):
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
         unit = GatedUnit(self.kind, hidden_size, bias, checkpoint)
-        options = num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
-        super().__init__(unit, input_size, hidden_size, *options)
+        super().__init__(
+            unit,
+            input_size,
+            hidden_size,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )
 
 
 class GRU(GatedLayer):

@@ -217,8 +217,19 @@ class GORU(_WithMemory, OrthogonalLayer):
         check_sizes(input_size, hidden_size, bias)
         unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init, checkpoint)
         self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
-        options = num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
-        super().__init__(unit, input_size, hidden_size, *options)
+        super().__init__(
+            unit,
+            input_size,
+            hidden_size,
+            num_layers=num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )
         self.reset_gate = reset_gate
         self.update_gate = update_gate
         self.conversion: list[Conversion] = []  # filled by from_gru

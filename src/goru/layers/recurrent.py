@@ -90,6 +90,7 @@ class RecurrentLayer(RecurrentModule):
         unit: Any,
         input_size: int,
         hidden_size: int,
+        *,
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
