@@ -649,7 +649,7 @@ def test_questions_are_answered_from_the_runs(tmp_path: Path) -> None:
     write_run(tmp_path, "parenthesis", "lstm", [1.0, 0.3])
     found = dict(overview.answers(load(tmp_path)[0]))
     assert found["Does GORU remember like an EURNN?"] == (
-        "If it starts with memory, yes. Copying: GORU, memory T solves it in 100 iterations; EURNN (real) solves it in "
+        "Yes, if it starts with memory. Copying: GORU, memory T solves it in 100 iterations; EURNN (real) solves it in "
         "200 iterations, GORU ends at 90% of the baseline."
     )
     assert found["Does it forget like a GRU?"] == (

@@ -20,9 +20,9 @@ class Options:
 
 
 def main(argv: list[str], console: Console) -> int:
+    from goru.lab.durations import duration
     from goru.lab.engines import progress
     from goru.lab.engines.display import runs_table
-    from goru.lab.paper.outcomes import duration
     from goru.lab.training import run_directory
 
     options = parse(Options, "status", argv, Options(default_runs()))

@@ -12,11 +12,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from goru.lab.durations import duration
 from goru.lab.engines import progress
 from goru.lab.engines.local import Job
 from goru.lab.engines.progress import Progress
 from goru.lab.errors import LabError
-from goru.lab.paper.outcomes import duration
 
 LIVE_SECONDS = 0.5
 PLAIN_SECONDS = 15.0

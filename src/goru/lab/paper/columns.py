@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from goru.lab.durations import duration
 from goru.lab.paper.models import model, title
-from goru.lab.paper.outcomes import Group, Record, duration, number, percent, spread
+from goru.lab.paper.outcomes import Group, Record, number, percent, spread
 from goru.lab.paper.rules import AT_BASELINE, SOLVED, Level
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.findings import DOES_IT_REMEMBER, WHAT_ORTHOGONALITY_BUYS, first_step, listed, solves, who_solves
+from goru.lab.paper.findings import (
+    DOES_IT_REMEMBER,
+    WHAT_ORTHOGONALITY_BUYS,
+    compared,
+    how_it_ends,
+    solves,
+    who_solves,
+)
 from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, title
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
@@ -46,16 +53,11 @@ def eurnn_is_quick(f: Facts) -> list[Statement]:
 
 def memory_matters(group: Group) -> str:
     """Where GORU with a memory of T ends, next to GORU as published and the other gated models."""
-    losses = {m: group.final_mean(m, "test_loss") for m in ("goru-memory", "goru", "gru", "lstm")}
+    losses = {m: group.final_mean(m, "test_loss") for m in ("goru", "gru", "lstm")}
     ends = {m: loss / group.baseline for m, loss in losses.items() if loss is not None}
-    ours = ends.pop("goru-memory", None)
-    if ours is None or not ends:
+    ours = how_it_ends(group, "goru-memory")
+    if not ours or not ends:
         return who_solves(group)
-    step = first_step(group, "goru-memory")
-    if ours < SOLVED and step is not None:
-        solves = f"solves it in {step:,.0f} iterations"
-    else:
-        solves = f"ends at {percent(ours)} of the baseline"
     first, *rest = ends
     name = "as published it" if first == "goru" else title(first)
     others = [
@@ -63,21 +65,20 @@ def memory_matters(group: Group) -> str:
         *(f"{title(m)} at {percent(ends[m])}" for m in rest),
     ]
     steps = group.runs("goru-memory")[0].config.layer.memory
-    return f"started with a memory of {steps} steps, GORU {solves}; {', '.join(others)}."
+    return f"started with a memory of {steps} steps, GORU {ours}; {', '.join(others)}."
 
 
 def does_it_remember(group: Group) -> str:
-    known = listed(group, "goru-memory", *EURNNS, "goru")
-    if not known:
-        return ""
-    answer = (
-        "Yes" if solves(group, "goru") else "If it starts with memory, yes" if solves(group, "goru-memory") else "No"
-    )
-    return f"{answer}. Copying: {known}."
+    """Beside EURNN, from either start."""
+    known = compared(group, "goru-memory", *EURNNS, "goru")
+    answers = {"goru": "Yes", "goru-memory": "Yes, if it starts with memory"}
+    answer = next((answers[name] for name in answers if solves(group, name)), "No")
+    return f"{answer}. Copying: {known}." if known else ""
 
 
 def what_orthogonality_buys(group: Group) -> str:
-    known = listed(group, "goru-memory", "goru-free", "goru-tanh")
+    """Beside the same layer with a part replaced."""
+    known = compared(group, "goru-memory", "goru-free", "goru-tanh")
     return f"Copying: {known}." if known else ""
 
 

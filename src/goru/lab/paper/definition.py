@@ -164,6 +164,11 @@ class Experiment:
     # Settings
 
     @property
+    def second_reading(self) -> bool:
+        """Whether it is another reading of one of the paper's experiments."""
+        return bool(self.claims) and self.paper is None
+
+    @property
     def first_variant(self) -> str:
         return next(iter(self.variants))
 

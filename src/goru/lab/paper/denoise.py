@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.findings import DOES_IT_FORGET, first_step, listed, solves
+from goru.lab.paper.findings import DOES_IT_FORGET, compared, first_step, how_it_ends, solves
 from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import SOLVES, STAYS_AT_BASELINE, Facts, Level, Statement, better
@@ -42,12 +42,13 @@ def ahead_of_lstm(f: Facts) -> list[Statement]:
 
 
 def does_it_forget(group: Group) -> str:
-    known = listed(group, "goru", "goru-memory", "gru", *EURNNS)
-    steps = [first_step(group, name) for name in ("goru", "gru")]
-    if not known or group.final_mean("gru", "test_loss") is None:
+    """Beside GRU, which has to be among the runs."""
+    known = compared(group, "goru", "goru-memory", "gru", *EURNNS)
+    if not known or not how_it_ends(group, "gru"):
         return ""
-    later = None not in steps and steps[0] > steps[1]  # pyright: ignore
-    answer = ("Yes, but it learns to later" if later else "Yes") if solves(group, "goru") else "No"
+    ours, theirs = (first_step(group, name) for name in ("goru", "gru"))
+    later = ours is not None and theirs is not None and ours > theirs
+    answer = ("Yes, but it takes longer to learn" if later else "Yes") if solves(group, "goru") else "No"
     return f"{answer}. Denoise: {known}."
 
 

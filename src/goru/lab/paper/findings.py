@@ -79,24 +79,24 @@ def solves(group: Group, name: str) -> bool:
 
 
 def how_it_ends(group: Group, name: str) -> str:
-    """How a model does on a task with a baseline; empty if it has not finished.
+    """What a model does on a task with a baseline; empty if it has not finished.
 
-    Such as "GORU solves it in 500 iterations" or "GRU ends at 56% of the baseline".
+    Such as "solves it in 500 iterations" or "ends at 56% of the baseline".
     """
     loss = group.final_mean(name, "test_loss")
     if loss is None:
         return ""
     step = first_step(group, name)
     if solves(group, name) and step is not None:
-        return f"{title(name)} solves it in {step:,.0f} iterations"
-    return f"{title(name)} ends at {percent(loss / group.baseline)} of the baseline"
+        return f"solves it in {step:,.0f} iterations"
+    return f"ends at {percent(loss / group.baseline)} of the baseline"
 
 
-def listed(group: Group, *names: str) -> str:
-    """`how_it_ends` of these models; empty if the first has not finished, or no other has."""
-    first, *others = (how_it_ends(group, name) for name in names)
-    others = [one for one in others if one]
-    return f"{first}; {', '.join(others)}" if first and others else ""
+def compared(group: Group, *names: str) -> str:
+    """How these models end; empty if the first has not finished, or no other has."""
+    first, *others = ((title(name), how_it_ends(group, name)) for name in names)
+    rest = ", ".join(f"{name} {end}" for name, end in others if end)
+    return f"{' '.join(first)}; {rest}" if first[1] and rest else ""
 
 
 def who_leads(group: Group, measure: Measure) -> str:

@@ -116,18 +116,6 @@ def percent(share: float) -> str:
     return f"{number(100 * share, 0 if share >= 0.0995 else 1)}%"
 
 
-def duration(seconds: float | None) -> str:
-    """
-    >>> duration(3725), duration(None)
-    ('1:02:05', '')
-    """
-    if seconds is None or not math.isfinite(seconds):
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 @dataclass(frozen=True)
 class Spread:
     """A mean over seeds and its standard deviation (0 for one seed)."""

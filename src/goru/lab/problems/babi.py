@@ -5,7 +5,6 @@ Legend: T words, B batch. Words and answers are numbered per task, from its trai
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from goru.lab.data.generated import small_world
 from goru.lab.data.readers import stories
 from goru.lab.data.readers.stories import Question
 from goru.lab.networks import QuestionReader
+from goru.lab.problems import classes
 from goru.lab.problems.concatenated import ConcatenatedSequences
 from goru.lab.problems.epochs import Epochs, in_order
 from goru.lab.tasks.babi import Babi
@@ -112,21 +112,18 @@ class BabiProblem(DataProblem):
         return {"loss": loss / len(questions), "accuracy": right / len(questions)}
 
     def _answer_shares(self, split: str) -> Tensor:
-        counts = torch.bincount(self.sets[split].answers, minlength=len(self.answers)).double()
-        return counts / counts.sum()
+        return classes.shares(self.sets[split].answers, len(self.answers))
 
     def baseline(self) -> float:
         """Entropy of the training answers."""
-        shares = [share for share in self._answer_shares("train").tolist() if share > 0]
-        return -sum(share * math.log(share) for share in shares)
+        return classes.entropy(self._answer_shares("train"))
 
     def about(self) -> dict[str, Any]:
-        most = int(self._answer_shares("train").argmax())
         return {
             "questions": {split: len(questions) for split, questions in self.sets.items()},
             "words": len(self.words),
             "answers": len(self.answers),
-            "majority_accuracy": self._answer_shares("test")[most].item(),
+            "majority_accuracy": classes.majority(self._answer_shares("train"), self._answer_shares("test")),
         }
 
 

@@ -6,7 +6,6 @@ The 10,000 digits have no official split: the last tenth of each class is for te
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from goru.lab import data as datasets
 from goru.lab.data.generated import digits as drawn
 from goru.lab.data.readers import digits as files
 from goru.lab.networks import LastStep
+from goru.lab.problems import classes
 from goru.lab.problems.epochs import Epochs
 from goru.lab.tasks.digits import Digits
 from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
@@ -64,11 +64,11 @@ def _all(content: dict[str, bytes]) -> dict[str, Labeled]:
 
 def _some(content: dict[str, bytes]) -> dict[str, Labeled]:
     names = [f"src/digits/{digit}.json" for digit in range(CLASSES)]
-    classes = [files.parse_list(content[name], name) for name in names]
+    digits = [files.parse_list(content[name], name) for name in names]
 
     def of(first: int, last: int) -> Labeled:
         """The digits from `first` tenths of each class to `last` tenths."""
-        parts = [one[len(one) * first // 10 : len(one) * last // 10] for one in classes]
+        parts = [one[len(one) * first // 10 : len(one) * last // 10] for one in digits]
         return np.concatenate(parts), np.repeat(np.arange(CLASSES, dtype=np.uint8), [len(part) for part in parts])
 
     return {"train": of(0, 8), "valid": of(8, 9), "test": of(9, 10)}
@@ -109,18 +109,15 @@ class DigitsProblem(DataProblem):
 
     def baseline(self) -> float:
         """Entropy of the training classes."""
-        shares = self._shares("train")
-        return -sum(share * math.log(share) for share in shares.tolist() if share > 0)
+        return classes.entropy(self._shares("train"))
 
     def _shares(self, split: str) -> Tensor:
-        counts = torch.bincount(self._sets[split].targets, minlength=CLASSES).double()
-        return counts / counts.sum()
+        return classes.shares(self._sets[split].targets, CLASSES)
 
     def about(self) -> dict[str, Any]:
-        most = int(self._shares("train").argmax())
         return {
             "digits": {split: len(some.targets) for split, some in self._sets.items()},
-            "majority_accuracy": self._shares("test")[most].item(),
+            "majority_accuracy": classes.majority(self._shares("train"), self._shares("test")),
         }
 
 

@@ -43,7 +43,7 @@ class Verdict:
     @property
     def runs(self) -> str:
         """A description of the runs that it was judged on."""
-        reading = "" if self.experiment.paper else self.experiment.label
+        reading = self.experiment.label if self.experiment.second_reading else ""
         setting = "" if (self.stand_in or reading) and self.variant == "paper" else self.variant
         model = paper.title(self.stand_in) if self.stand_in else ""
         return ", ".join(part for part in (reading, setting, model) if part)
@@ -92,7 +92,7 @@ def judge_all(groups: list[Group]) -> list[Verdict]:
     for one in paper.EXPERIMENTS.values():
         about = [group for group in groups if group.experiment.name == one.name and not group.kind]
         for claim in one.claims:
-            if one.paper and (not about or about[0].variant != "paper"):
+            if not one.second_reading and (not about or about[0].variant != "paper"):
                 verdicts.append(Verdict(claim, one, "paper" if about else "", OPEN, note="not run"))
             for group in about:
                 verdicts.append(judge(claim, group))

@@ -163,31 +163,24 @@ def answers(groups: Sequence[Group]) -> list[tuple[str, str]]:
         for question, answer in group.experiment.answers.items():
             if sentence := answer(group):
                 found.setdefault(question, []).append(sentence)
-    if worth := _where_it_leads(ranking(groups)):
+    ranks = ranking(groups)
+    if worth := _where_it_leads(ranks) if ranks else "":
         found[WHEN_IS_IT_WORTH_IT] = [worth]
     return [(question, " ".join(sentences)) for question, sentences in found.items()]
 
 
-def _where_it_leads(ranks: Ranking | None) -> str:
+def _where_it_leads(ranks: Ranking) -> str:
     """The experiments in which GORU, with any of its initializations, is ahead of GRU and LSTM with any of theirs."""
-    kinds: dict[str, list[str]] = {"GORU": [], "GRU": [], "LSTM": []}
-    for model in ranks.models if ranks else ():
-        if model.row in kinds:
-            kinds[model.row].append(model.name)
     ahead, behind = [], []
-    for group in ranks.groups if ranks else ():
-        order = group.experiment.measure.ranked(group) if group.experiment.measure else []
-        ours = [name for name in order if name in kinds["GORU"]]
-        theirs = [name for name in order if name in (*kinds["GRU"], *kinds["LSTM"])]
-        if ours and theirs and ranks:
-            first = order.index(ours[0]) < order.index(theirs[0])
-            (ahead if first else behind).append(
-                f"{ranks.label(group).lower()} ({paper.title((ours if first else theirs)[0])})"
-            )
-    if not ahead and not behind:
-        return ""
-    leads = f"Ahead of GRU and LSTM on {joined(ahead)}" if ahead else "GORU is nowhere ahead of GRU and LSTM"
-    return f"{leads}; behind on {joined(behind)}." if ahead and behind else f"{leads}."
+    for group in ranks.groups:
+        rows = {name: paper.model(name).row for name in ranks.measure(group).ranked(group)}
+        gated = [name for name in rows if rows[name] in ("GORU", "GRU", "LSTM") and not paper.model(name).ablation]
+        if {"GORU"} < {rows[name] for name in gated}:
+            leads = ahead if rows[gated[0]] == "GORU" else behind
+            leads.append(f"{ranks.label(group).lower()} ({paper.title(gated[0])})")
+    lead = f"Ahead of GRU and LSTM on {joined(ahead)}" if ahead else "Nowhere ahead of GRU and LSTM"
+    rest = f"; behind on {joined(behind)}" if behind else ""
+    return f"{lead}{rest}." if ahead or behind else ""
 
 
 def _on_claims(verdicts: Sequence[claims.Verdict]) -> Sentence:

@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from goru.lab import paper
+from goru.lab.durations import duration
 from goru.lab.paper import columns
 from goru.lab.paper.columns import Cell, Table
 from goru.lab.paper.definition import Experiment
 from goru.lab.paper.findings import capitalized
-from goru.lab.paper.outcomes import Group, Record, duration, percent
+from goru.lab.paper.outcomes import Group, Record, percent
 from goru.lab.report import figures
 from goru.lab.report.claims import Verdict
 from goru.lab.report.figures import Figure

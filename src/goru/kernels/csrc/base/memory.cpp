@@ -11,7 +11,6 @@
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kLeast = 1 << 18;          // bytes from which on a buffer is made of huge pages
 constexpr int64_t kMost = int64_t(1) << 30;  // bytes that stay allocated while unused
 constexpr int kSlots = 256;                  // buffers known at a time; others are simply allocated and freed
 constexpr int64_t kPatience = 64;            // requests after which an idle buffer is given back
@@ -71,7 +70,7 @@ void tidy(int64_t most) {
 
 GORU_API void* goru_take(int64_t size) {
   if (size < 64) size = 64;
-  size = size >= kLeast ? (size + kHugePage - 1) / kHugePage * kHugePage : (size + 63) / 64 * 64;
+  size = size >= kHugePage ? (size + kHugePage - 1) / kHugePage * kHugePage : (size + 63) / 64 * 64;
   Locked lock;
   ++clock_;
   Buffer *best = nullptr, *empty = nullptr;
