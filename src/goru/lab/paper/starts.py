@@ -8,6 +8,7 @@ the seeds; shares below 1 % count as 1 %, so that no task dominates once it is s
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from statistics import fmean, stdev
 from typing import Any
 
@@ -46,7 +47,7 @@ def score_of(group: Group, name: str) -> float | None:
     return math.exp(fmean(math.log(max(FLOOR, fmean(found))) for found in tasks)) if all(tasks) else None
 
 
-def _scores(group: Group) -> dict[str, float]:
+def scores_of(group: Group) -> dict[str, float]:
     """The scores of the models that have one."""
     return {name: score for name in group.models if (score := score_of(group, name)) is not None}
 
@@ -60,18 +61,26 @@ def _share(part: str) -> Column:
     return Column(f"{part} %", cell, brief=True)
 
 
-def _score(group: Group, name: str) -> Cell:
-    found = _scores(group)
-    if name not in found:
-        return Cell("", "open")
-    candidates = [one for one in found if one in STUDIED]
-    is_best = name in candidates and found[name] == min(found[one] for one in candidates)
-    return Cell(f"{100 * found[name]:.1f}", "better" if is_best else "")
+def study_columns(candidates: Collection[str]) -> tuple[Column, ...]:
+    """The final losses and the score, the lowest of the candidates marked."""
+
+    def score(group: Group, name: str) -> Cell:
+        found = scores_of(group)
+        if name not in found:
+            return Cell("", "open")
+        is_best = name in candidates and found[name] == min(found[one] for one in found if one in candidates)
+        return Cell(f"{100 * found[name]:.1f}", "better" if is_best else "")
+
+    return (
+        *(_share(part) for part in TASKS),
+        Column("score", score, brief=True, note="Final loss as a percentage of the baseline; lower is better."),
+        Column("runs", lambda group, name: count(group.runs(name))),
+    )
 
 
 def lowest_score(group: Group) -> str:
     """The chosen start, its score in both meshes, and that of GORU as published."""
-    scores = _scores(group)
+    scores = scores_of(group)
     candidates = [name for name in scores if name in STUDIED]
     if not candidates:
         return ""
@@ -86,7 +95,7 @@ def lowest_score(group: Group) -> str:
 
 def draw(canvas: Any, group: Group) -> None:
     """Share of the baseline by start and task, the best score on top."""
-    scores = _scores(group)
+    scores = scores_of(group)
     names = sorted(scores, key=lambda name: scores[name])
     axes = canvas.subplots()
     axes.grid(False)
@@ -106,8 +115,8 @@ def draw(canvas: Any, group: Group) -> None:
 
 
 def separates(group: Group) -> str:
-    """The task on which the starts differ most."""
-    names = _scores(group)
+    """The task on which the candidates differ most."""
+    names = scores_of(group)
     found = {part: [max(FLOOR, fmean(shares(group, name, part))) for name in names] for part in TASKS}
     if len(names) < 2:
         return ""
@@ -115,7 +124,7 @@ def separates(group: Group) -> str:
     low, high = min(found[most]), max(found[most])
     least = f"{'at most ' * (low <= FLOOR)}{100 * low:.0f}"
     spans = f"from {least} to {100 * high:.0f} % of the baseline"
-    return f"The lowest score is on top. The starts differ most on {most}: {spans}."
+    return f"The lowest score is on top. They differ most on {most}: {spans}."
 
 
 EXPERIMENT = Experiment(
@@ -147,11 +156,7 @@ EXPERIMENT = Experiment(
         "wide, same: other weights; spread: times up to the memory; fixed: b_h stays 0; plain: b_h counts at every "
         "step; ln32: gate biases ln(32 T), b_h plain; tunable: quarters in a tunable mesh of capacity 2.",
     ),
-    columns=(
-        *(_share(part) for part in TASKS),
-        Column("score", _score, brief=True, note="Final loss as a percentage of the baseline; lower is better."),
-        Column("runs", lambda group, name: count(group.runs(name))),
-    ),
+    columns=study_columns(STUDIED),
     drawings=(Drawing("map", "Final loss by start and task, % of the baseline", draw, (7.2, 5.4), separates),),
     measure=None,
     finding=lowest_score,
