@@ -10,9 +10,11 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+import goru
 from goru.lab import paper
+from goru.lab.cells import STUDIED
 from goru.lab.errors import LabError
-from goru.lab.paper import columns, lengths, starts
+from goru.lab.paper import columns, lengths, meshes, starts
 from goru.lab.problems.adding import AddingProblem
 from goru.lab.report import figures, sections
 from goru.lab.report.record import load
@@ -134,7 +136,7 @@ def test_the_score_of_a_start(tmp_path: Path) -> None:
     assert rows["open"][4].text == ""
     assert len(figures.own(group, starts.EXPERIMENT.drawings[0]).png) > 5000
     assert starts.separates(group) == (
-        "The lowest score is on top. The starts differ most on copying: from at most 1 to 90 % of the baseline."
+        "The lowest score is on top. They differ most on copying: from at most 1 to 90 % of the baseline."
     )
 
 
@@ -148,6 +150,32 @@ def test_the_start_that_is_found_is_told_in_both_meshes(tmp_path: Path) -> None:
         "of the 2 starts in the FFT mesh, quarters has the lowest score, 30.0 (20.0 in the tunable mesh); "
         "GORU as published has 90.0."
     )
+
+
+def test_the_mesh_with_the_lowest_score(tmp_path: Path) -> None:
+    for name, final in {"fft": 0.3, "tunable-2": 0.5, "tunable-16": 0.2}.items():
+        for task in starts.TASKS:
+            write_run(tmp_path, "meshes", name, [2.0, final], variant=task)
+    (group,), problems = load(tmp_path)
+    assert problems == []
+    assert meshes.lowest_score(group) == "of 3 meshes, tunable-16 has the lowest score, 20.0; fft has 30.0."
+    tones = {row[0].text: row[4].tone for row in columns.results(group).rows}
+    assert tones == {"fft": "", "tunable-2": "", "tunable-16": "better"}
+
+
+def test_a_memory_starts_as_the_recorded_studies_chose() -> None:
+    """Of the recorded starts and meshes, those with the lowest score are the layer's default."""
+    groups = {group.experiment.name: group for group in load(Path(__file__).parents[2] / "results")[0]}
+    chosen = {name: starts.scores_of(groups[name]) for name in ("starts", "meshes")}
+    lowest = {name: min(scores, key=scores.__getitem__) for name, scores in chosen.items()}
+    candidates = {name: score for name, score in chosen["starts"].items() if name in STUDIED}
+    assert len(candidates) == len(STUDIED)
+    assert min(candidates, key=candidates.__getitem__) == "quarters"
+    assert len(chosen["meshes"]) == len(meshes.MODELS)
+    layer = meshes.MODELS[lowest["meshes"]]
+    default = goru.GORU(10, 128, memory=100).unit.mesh
+    assert (layer.init, layer.mesh, layer.capacity) == ("quarters", default.kind, default.capacity)
+    assert STUDIED["quarters"] == ({}, None)  # no change to the default
 
 
 def test_a_study_has_tasks_of_several_kinds() -> None:

@@ -30,13 +30,14 @@ def gain(layer: goru.GORU, steps: int, rows: int = 24) -> float:
     "options",
     [
         {},
+        {"mesh": "fft"},
         {"mesh": "tunable"},
         {"mesh": "tunable", "capacity": 9},
         {"reset_gate": False},
         {"update_gate": False},
         {"reset_gate": False, "update_gate": False},
     ],
-    ids=["fft", "tunable", "capacity9", "no reset", "no update", "no gates"],
+    ids=["default", "fft", "tunable", "capacity9", "no reset", "no update", "no gates"],
 )
 @pytest.mark.parametrize("memory", [2, 20, 200, 2000, 10_000])
 @pytest.mark.parametrize("hidden_size", [9, 64])
@@ -47,16 +48,36 @@ def test_the_state_lasts_for_memory_steps(memory: int, hidden_size: int, options
     assert low <= gain(layer, memory) <= high + 1e-9
 
 
+@pytest.mark.parametrize("mesh", [None, "tunable", "fft"])
 @pytest.mark.parametrize("memory", [20, 200, 2000, 10_000])
-def test_a_steady_input_does_not_flood_the_state(memory: int) -> None:
-    """A resting unit adds it up, at most for `memory` steps; the sum is at most what 200 steps of full weight give."""
+def test_a_steady_input_does_not_flood_the_state(memory: int, mesh: str | None) -> None:
+    """A step adds at most the largest weight times sqrt(H) to the norm of the state, and U adds nothing. Over `memory`
+    steps that is at most what 200 steps of weight 1 give."""
     torch.manual_seed(memory)
-    layer = goru.GORU(3, 64, memory=memory, dtype=torch.float64)
     x = torch.zeros(memory, 1, 3, dtype=torch.float64)
     x[..., 0] = 1.0
-    with torch.no_grad():
-        output, _ = layer(x)
-    assert 0.1 * min(memory, 200) < output.abs().max() < min(memory, 200)
+    for _ in range(8):
+        layer = goru.GORU(3, 64, memory=memory, mesh=mesh, dtype=torch.float64)
+        with torch.no_grad():
+            largest = layer(x)[0].square().mean(-1).sqrt().max().item()
+        assert largest < min(memory, 200)
+
+
+@pytest.mark.parametrize("make", [goru.GORU, goru.GORUCell])
+def test_the_mesh_follows_the_memory_unless_it_is_given(make: Any) -> None:
+    def mesh(hidden_size: int = 32, **options: Any) -> tuple[str, int | None]:
+        found = make(3, hidden_size, **options).unit.mesh
+        return found.kind, found.capacity
+
+    assert mesh() == ("fft", None)
+    assert mesh(memory=20) == ("tunable", 16)
+    assert mesh(5, memory=20) == ("tunable", 5)
+    assert mesh(1, memory=20) == ("tunable", 1)
+    assert mesh(memory=20, capacity=3) == ("tunable", 3)
+    assert mesh(memory=20, mesh="fft") == ("fft", None)
+    assert mesh(memory=20, mesh="tunable") == ("tunable", 2)
+    with pytest.raises(ValueError, match="capacity"):
+        mesh(capacity=3)
 
 
 def test_it_is_gone_long_after() -> None:
@@ -90,7 +111,7 @@ def test_each_layer_and_direction() -> None:
 def test_modrelu_counts_its_bias_over_memory_steps(backend: str) -> None:
     """The layer equals one without memory whose b_h is divided, outputs and gradients."""
     torch.manual_seed(1)
-    ours = goru.GORU(3, 6, memory=50, dtype=torch.float64, backend=backend)
+    ours = goru.GORU(3, 6, memory=50, mesh="fft", dtype=torch.float64, backend=backend)
     plain = goru.GORU(3, 6, dtype=torch.float64, backend=backend)
     with torch.no_grad():
         ours.get_parameter("bias_l0")[-6:] = -torch.rand(6, dtype=torch.float64)

@@ -23,7 +23,7 @@ from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
 from .recurrent import RecurrentModule
-from .starts import STARTS, start_with_memory
+from .starts import MEMORY_CAPACITY, STARTS, start_with_memory
 from .unit import Parameters, State, check_checkpoint, check_sizes, listed
 
 if TYPE_CHECKING:
@@ -109,6 +109,13 @@ class GORUUnit:
         return listed(options, capacity=None, reset_gate=True, update_gate=True, init="published", checkpoint=None)
 
 
+def _mesh(kind: str | None, size: int, capacity: int | None, memory: float | Sequence[float] | None) -> Mesh:
+    """The mesh of a GORU; with a memory, the default is the one that the laboratory's study `meshes` chose."""
+    if kind is None and memory is not None:
+        return Mesh("tunable", size, min(MEMORY_CAPACITY, size) if capacity is None else capacity)
+    return Mesh("fft" if kind is None else kind, size, capacity)
+
+
 def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool) -> tuple[float, ...] | None:
     """The memory of each layer, validated."""
     if memory is None:
@@ -171,7 +178,8 @@ class GORU(_WithMemory, OrthogonalLayer):
         batch_first: input and output are (B, T, ...) instead of (T, B, ...).
         dropout: dropout probability on the output of every layer except the last, in training.
         bidirectional: also run backward, from the end of each sequence.
-        mesh: layout of the rotations, "fft" or "tunable". Keyword-only, like all arguments below.
+        mesh: layout of the rotations, "fft" or "tunable". None is "fft"; with `memory`, "tunable" of capacity 16.
+            Keyword-only, like all arguments below.
         capacity: layers of the tunable mesh, 1 to hidden_size (None: 2). hidden_size layers reach every rotation.
         reset_gate, update_gate: False removes the gate (r = 1, z = 0).
         memory: how many steps a state lasts when training begins; one number, or one per layer. None is the authors'
@@ -203,7 +211,7 @@ class GORU(_WithMemory, OrthogonalLayer):
         dropout: float = 0.0,
         bidirectional: bool = False,
         *,
-        mesh: str = "fft",
+        mesh: str | None = None,
         capacity: int | None = None,
         reset_gate: bool = True,
         update_gate: bool = True,
@@ -215,7 +223,8 @@ class GORU(_WithMemory, OrthogonalLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
-        unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init, checkpoint)
+        rotations = _mesh(mesh, hidden_size, capacity, memory)
+        unit = GORUUnit(rotations, bias, reset_gate, update_gate, init, checkpoint)
         self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
         super().__init__(
             unit,
@@ -298,7 +307,7 @@ class GORUCell(_WithMemory, OrthogonalCell):
         hidden_size: int,
         bias: bool = True,
         *,
-        mesh: str = "fft",
+        mesh: str | None = None,
         capacity: int | None = None,
         reset_gate: bool = True,
         update_gate: bool = True,
@@ -309,7 +318,7 @@ class GORUCell(_WithMemory, OrthogonalCell):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias, least=0)
-        unit = GORUUnit(Mesh(mesh, hidden_size, capacity), bias, reset_gate, update_gate, init)
+        unit = GORUUnit(_mesh(mesh, hidden_size, capacity, memory), bias, reset_gate, update_gate, init)
         self._starts_with = _memories(memory, 1, bias)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self._add_buffers(device, dtype)

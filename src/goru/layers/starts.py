@@ -47,9 +47,9 @@ STARTS: dict[str, Start] = {"published": _published(0.01), "june2017": _publishe
 USUAL_INPUTS = 10
 """The bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller bounds."""
 
-FULL_WEIGHT_STEPS = 200
-"""Resting units integrate a constant input over the whole memory. Beyond this many steps their input weights shrink in
-proportion, so that the sum does not grow."""
+LARGEST_SUM = 200
+"""A unit may add up a constant input over the whole memory, and a resting one always does: its input weight times the
+memory stays below this."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,9 @@ class MemoryStart:
 
 CHOSEN = MemoryStart()
 
+MEMORY_CAPACITY = 16
+"""Layers of the mesh of a layer with memory, unless the user chooses; the study `meshes` of the laboratory chose it."""
+
 
 def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float, how: MemoryStart = CHOSEN) -> None:
     """Initialize so that a state lasts for about `memory` steps.
@@ -89,10 +92,9 @@ def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float, how
     wide = math.sqrt(USUAL_INPUTS / max(USUAL_INPUTS, parameters["weight_ih"].shape[1]))
     rows = [*["reset"] * unit.reset_gate, *["update"] * unit.update_gate, "candidate"]
     for k, row in enumerate(rows):
-        bound, resting_bound = getattr(how, f"{row}_input")
-        if row == "candidate":
-            resting_bound *= min(1.0, FULL_WEIGHT_STEPS / memory)
-        _uniform(parameters["weight_ih"][k * H : (k + 1) * H], rotating, wide * bound, wide * resting_bound)
+        largest = LARGEST_SUM / memory if row == "candidate" else math.inf
+        bounds = [wide * min(bound, largest) for bound in getattr(how, f"{row}_input")]
+        _uniform(parameters["weight_ih"][k * H : (k + 1) * H], rotating, *bounds)
         if row != "candidate":
             _uniform(parameters["weight_hh"][k * H : (k + 1) * H], rotating, *how.gate_state)
     bias = parameters["bias"].zero_()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
 from goru.lab.paper.findings import (
@@ -12,11 +14,11 @@ from goru.lab.paper.findings import (
     solves,
     who_solves,
 )
-from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, title
+from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, WITH_MEMORY, title
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
 from goru.lab.tasks.copying import Copying
-from goru.lab.training.config import LayerConfig, OptimizerConfig, RunConfig
+from goru.lab.training.config import OptimizerConfig, RunConfig
 
 HUNDREDS = 1000
 """"Within hundreds of iterations": fewer than this."""
@@ -91,8 +93,8 @@ EXPERIMENT = Experiment(
     base=RunConfig(experiment="copying", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Copying()),
     models={
         **SYNTHETIC_MODELS,
-        "goru-free": LayerConfig(cell="goru", hidden_size=128, memory=200, orthogonal=False),
-        "goru-tanh": LayerConfig(cell="goru", hidden_size=128, memory=200, modrelu=False),
+        "goru-free": replace(WITH_MEMORY, orthogonal=False),
+        "goru-tanh": replace(WITH_MEMORY, modrelu=False),
     },
     memory=lambda task: task.delay,
     on_request={"random-placement": {"task.placement": "random"}, "epsilon-init": EPSILON},

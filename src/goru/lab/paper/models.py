@@ -66,10 +66,13 @@ def title(name: str) -> str:
     return model(name).title
 
 
+WITH_MEMORY = LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=16, memory=200)
+"""GORU with a memory, in the mesh that the layer has by default then (the study `meshes` chose it)."""
+
 SYNTHETIC_MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=128),
     "goru-june2017": LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=2, init="june2017"),
-    "goru-memory": LayerConfig(cell="goru", hidden_size=128, memory=200),
+    "goru-memory": WITH_MEMORY,
     "eurnn-real": LayerConfig(cell="eurnn", hidden_size=512, mesh="tunable", capacity=2),
     "eurnn-complex": LayerConfig(cell="eurnn", hidden_size=512, mesh="tunable", capacity=2, complex=True),
     "gru": LayerConfig(cell="gru", hidden_size=100),

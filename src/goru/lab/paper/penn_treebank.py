@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, difference, in_paper, on_files, score
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
 from goru.lab.paper.findings import WHAT_ORTHOGONALITY_BUYS
-from goru.lab.paper.models import EURNNS, model
+from goru.lab.paper.models import EURNNS, WITH_MEMORY, model
 from goru.lab.paper.outcomes import Group, Spread, spread
 from goru.lab.paper.rules import Facts, Statement, better
 from goru.lab.tasks.penn_treebank import PennTreebank
@@ -13,7 +15,7 @@ from goru.lab.training.config import LayerConfig, OptimizerConfig, RunConfig
 
 MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=512),
-    "goru-memory": LayerConfig(cell="goru", hidden_size=512, memory=50),
+    "goru-memory": replace(WITH_MEMORY, hidden_size=512, memory=50),
     "goru-no-reset": LayerConfig(cell="goru", hidden_size=512, reset_gate=False),
     "goru-no-update": LayerConfig(cell="goru", hidden_size=512, update_gate=False),
     "goru-free": LayerConfig(cell="goru", hidden_size=512, orthogonal=False),
