@@ -178,7 +178,7 @@ class GORU(_WithMemory, OrthogonalLayer):
         batch_first: input and output are (B, T, ...) instead of (T, B, ...).
         dropout: dropout probability on the output of every layer except the last, in training.
         bidirectional: also run backward, from the end of each sequence.
-        mesh: layout of the rotations, "fft" or "tunable". None is "fft"; with `memory`, "tunable" of capacity 16.
+        mesh: layout of the rotations, "fft" or "tunable". None is "fft"; with `memory`, "tunable" of capacity 8.
             Keyword-only, like all arguments below.
         capacity: layers of the tunable mesh, 1 to hidden_size (None: 2). hidden_size layers reach every rotation.
         reset_gate, update_gate: False removes the gate (r = 1, z = 0).

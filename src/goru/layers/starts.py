@@ -73,7 +73,7 @@ class MemoryStart:
 
 CHOSEN = MemoryStart()
 
-MEMORY_CAPACITY = 16
+MEMORY_CAPACITY = 8
 """Layers of the mesh of a layer with memory, unless the user chooses; the study `meshes` of the laboratory chose it."""
 
 

@@ -66,7 +66,7 @@ def title(name: str) -> str:
     return model(name).title
 
 
-WITH_MEMORY = LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=16, memory=200)
+WITH_MEMORY = LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=8, memory=200)
 """GORU with a memory, in the mesh that the layer has by default then (the study `meshes` chose it)."""
 
 SYNTHETIC_MODELS = {
