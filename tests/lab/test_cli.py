@@ -14,6 +14,7 @@ import pytest
 from goru.lab import paper
 from goru.lab.cli import VERBS, main
 from goru.lab.errors import RunBusyError
+from goru.lab.paper import definition
 from goru.lab.training import run_directory as runs
 from goru.lab.training import signals
 from goru.lab.training.config import override
@@ -253,6 +254,14 @@ def test_ls_and_show(capsys: pytest.CaptureFixture[str]) -> None:
             assert decision in shown
 
 
+@pytest.fixture
+def lengths_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if no step of the experiment `lengths` had been measured."""
+    known = {key: row for key, row in definition.step_times().items() if key[0] != "lengths"}
+    monkeypatch.setattr(definition, "step_times", lambda: known)
+
+
+@pytest.mark.usefixtures("lengths_not_measured")
 def test_ls_says_which_costs_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:] if line}
@@ -523,6 +532,7 @@ def test_kernels_that_are_refused_touch_nothing(
             assert_refused([*arguments, *more, "--processes", processes], said, capfd)
 
 
+@pytest.mark.usefixtures("lengths_not_measured")
 def test_run_says_what_it_will_cost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Before the first step; a run that is stopped then has printed it."""
     monkeypatch.setattr(signals.StopOnSignal, "__call__", lambda self: True)
@@ -533,7 +543,7 @@ def test_run_says_what_it_will_cost(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     # Other sizes were not measured.
     assert main(["run", "copying", *TINY]) == 130
     assert capsys.readouterr().out.startswith("6 steps; the cost was not measured at these sizes.\n")
-    assert main(["run", "adding", "--steps", "2"]) == 130
+    assert main(["run", "lengths", "--steps", "2"]) == 130
     assert capsys.readouterr().out.startswith("2 steps; the cost was not measured at these sizes.\n")
 
 

@@ -363,7 +363,7 @@ def test_dropout_with_one_layer_warns_as_gru_does(cls):
     ("options", "error"),
     [
         ({"mesh": "butterfly"}, ValueError),
-        ({"mesh": None}, (ValueError, TypeError)),
+        ({"mesh": 2}, (ValueError, TypeError)),
         ({"mesh": "fft", "capacity": 2}, ValueError),
         ({"mesh": "tunable", "capacity": 0}, ValueError),
         ({"mesh": "tunable", "capacity": -2}, ValueError),

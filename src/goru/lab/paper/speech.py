@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, agreement, in_paper, on_files, score
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.models import EQUAL_MODELS, EURNNS, MAIN_MODELS, MATCHED_UNITS, RIVALS, model
+from goru.lab.paper.models import EQUAL_MODELS, EURNNS, MAIN_MODELS, MATCHED_UNITS, RIVALS, WITH_MEMORY, model
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import Facts, Statement, best, better
 from goru.lab.tasks.speech import Speech
@@ -88,11 +89,12 @@ EXPERIMENT = Experiment(
         optimizer=OptimizerConfig(rule="adam", lr=0.001),
         task=Speech(),
     ),
-    models=EQUAL_MODELS,
+    models={**EQUAL_MODELS, "goru-memory": replace(WITH_MEMORY, memory=10)},
     on_request={
         "raw": {"task.normalize": False},
         "timit": {"task.data": "timit"},
-        "memory10": {"layer.memory": 10},
+        "memory3": {"layer.memory": 3},
+        "memory100": {"layer.memory": 100},
     },
     generated=Smaller({"task.data": "generated"}),
     quick=Smaller({"task.utterances": 160, "epochs": 40, "patience": 0}, models=MAIN_MODELS),
