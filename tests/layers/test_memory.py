@@ -71,6 +71,8 @@ def test_the_mesh_follows_the_memory_unless_it_is_given(make: Any) -> None:
 
     assert mesh() == ("fft", None)
     assert mesh(memory=20) == ("tunable", 8)
+    assert mesh(memory=500) == ("tunable", 8)
+    assert mesh(memory=501) == ("fft", None)
     assert mesh(5, memory=20) == ("tunable", 5)
     assert mesh(1, memory=20) == ("tunable", 1)
     assert mesh(memory=20, capacity=3) == ("tunable", 3)

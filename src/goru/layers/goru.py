@@ -23,7 +23,7 @@ from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
 from .recurrent import RecurrentModule
-from .starts import MEMORY_CAPACITY, STARTS, start_with_memory
+from .starts import LONGEST_TUNABLE, MEMORY_CAPACITY, STARTS, start_with_memory
 from .unit import Parameters, State, check_checkpoint, check_sizes, listed
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ class GORUUnit:
         return listed(options, capacity=None, reset_gate=True, update_gate=True, init="published", checkpoint=None)
 
 
-def _mesh(kind: str | None, size: int, capacity: int | None, memory: float | Sequence[float] | None) -> Mesh:
-    """The mesh of a GORU; with a memory, the default is the one that the laboratory's study `meshes` chose."""
-    if kind is None and memory is not None:
+def _mesh(kind: str | None, size: int, capacity: int | None, memories: tuple[float, ...] | None) -> Mesh:
+    """The mesh of a GORU; with a memory, the default is the one that learns better over so many steps."""
+    if kind is None and memories is not None and max(memories) <= LONGEST_TUNABLE:
         return Mesh("tunable", size, min(MEMORY_CAPACITY, size) if capacity is None else capacity)
     return Mesh("fft" if kind is None else kind, size, capacity)
 
@@ -178,8 +178,8 @@ class GORU(_WithMemory, OrthogonalLayer):
         batch_first: input and output are (B, T, ...) instead of (T, B, ...).
         dropout: dropout probability on the output of every layer except the last, in training.
         bidirectional: also run backward, from the end of each sequence.
-        mesh: layout of the rotations, "fft" or "tunable". None is "fft"; with `memory`, "tunable" of capacity 8.
-            Keyword-only, like all arguments below.
+        mesh: layout of the rotations, "fft" or "tunable". None is "fft"; with a `memory` of up to 500 steps
+            "tunable" of capacity 8. Keyword-only, like all arguments below.
         capacity: layers of the tunable mesh, 1 to hidden_size (None: 2). hidden_size layers reach every rotation.
         reset_gate, update_gate: False removes the gate (r = 1, z = 0).
         memory: how many steps a state lasts when training begins; one number, or one per layer. None is the authors'
@@ -223,9 +223,9 @@ class GORU(_WithMemory, OrthogonalLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
-        rotations = _mesh(mesh, hidden_size, capacity, memory)
-        unit = GORUUnit(rotations, bias, reset_gate, update_gate, init, checkpoint)
         self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
+        rotations = _mesh(mesh, hidden_size, capacity, self._starts_with)
+        unit = GORUUnit(rotations, bias, reset_gate, update_gate, init, checkpoint)
         super().__init__(
             unit,
             input_size,
@@ -318,8 +318,8 @@ class GORUCell(_WithMemory, OrthogonalCell):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias, least=0)
-        unit = GORUUnit(_mesh(mesh, hidden_size, capacity, memory), bias, reset_gate, update_gate, init)
         self._starts_with = _memories(memory, 1, bias)
+        unit = GORUUnit(_mesh(mesh, hidden_size, capacity, self._starts_with), bias, reset_gate, update_gate, init)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self._add_buffers(device, dtype)
         self._stepper = Stepper(RECURRENCE.name, unit.options())

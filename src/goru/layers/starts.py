@@ -74,7 +74,9 @@ class MemoryStart:
 CHOSEN = MemoryStart()
 
 MEMORY_CAPACITY = 8
-"""Layers of the mesh of a layer with memory, unless the user chooses; the study `meshes` of the laboratory chose it."""
+"""Layers of the tunable mesh of a layer with memory, unless the user chooses; the study `meshes` chose it."""
+LONGEST_TUNABLE = 500
+"""Steps of memory up to which that mesh is the default; docs/mathematics.md has the runs beyond."""
 
 
 def start_with_memory(unit: GORUUnit, parameters: Parameters, memory: float, how: MemoryStart = CHOSEN) -> None:

@@ -147,6 +147,8 @@ class Experiment:
     """Whether to draw loss curves; those of different tasks have nothing in common."""
     log_loss: bool = False
     """Whether to draw them on a logarithmic scale."""
+    folded: str = ""
+    """The heading under which the page folds its results; empty: it shows them."""
     in_overview: bool = False
     """Whether its curves are part of the README's figure."""
 

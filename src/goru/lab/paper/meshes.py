@@ -59,5 +59,6 @@ EXPERIMENT = Experiment(
     measure=None,
     finding=lowest_score,
     curves=False,
+    folded="Results of this study",
     time_steps=lambda task: float(getattr(task, "length", STEPS)),
 )

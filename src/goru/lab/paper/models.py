@@ -67,7 +67,9 @@ def title(name: str) -> str:
 
 
 WITH_MEMORY = LayerConfig(cell="goru", hidden_size=128, mesh="tunable", capacity=8, memory=200)
-"""GORU with a memory, in the mesh that the layer has by default then (the study `meshes` chose it)."""
+"""GORU with a memory, in the mesh that the layer has by default for up to 500 steps (the study `meshes` chose it)."""
+WITH_LONG_MEMORY = replace(WITH_MEMORY, mesh="fft", capacity=None)
+"""The same in the mesh that it has by default beyond."""
 
 SYNTHETIC_MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=128),

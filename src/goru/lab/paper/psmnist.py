@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import RUN_COLUMNS, Column, Measure, score
 from goru.lab.paper.definition import Experiment, Smaller
-from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS
+from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, WITH_LONG_MEMORY
 from goru.lab.tasks.digits import Digits
 from goru.lab.training.config import OptimizerConfig, RunConfig
 
@@ -24,7 +24,11 @@ EXPERIMENT = Experiment(
         optimizer=OptimizerConfig(lr=0.001),
         task=Digits(),
     ),
-    models={name: layer for name, layer in EQUAL_MODELS.items() if name != "goru-june2017"},
+    models={
+        name: WITH_LONG_MEMORY if name == "goru-memory" else layer
+        for name, layer in EQUAL_MODELS.items()
+        if name != "goru-june2017"
+    },
     memory=lambda task: task.side**2,
     on_request={"row-by-row": {"task.permuted": False}, "mnist": {"task.data": "mnist"}},
     generated=Smaller({"task.data": "generated"}),

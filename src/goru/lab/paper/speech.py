@@ -116,6 +116,8 @@ EXPERIMENT = Experiment(
         "decibels, 20 log10, it is 75.4 times as large: by size the paper's unit.",
         "The paper does not say that spectra were normalized: `raw` is the variant in which the network sees and "
         "predicts the log-magnitudes themselves.",
+        "GORU's memory is 10 steps, the better of two by validation error (seed 0, FFT mesh: 0.739; 0.790 with 100 "
+        "steps); `memory3` and `memory100` are others.",
         "At most 100 epochs, stopped after 10 without a lower validation error: in runs of 40 epochs those of "
         "GRU and EURNN were still falling (EURNN 0.831, 0.820, 0.811 after 30, 35, 40).",
     ),
