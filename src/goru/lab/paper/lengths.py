@@ -152,7 +152,7 @@ EXPERIMENT = Experiment(
         "Batches of 32, at most 3,000 iterations; a run ends at the first evaluation below 10 % of the baseline, "
         "so whether it stays there is not measured here.",
         "The memory of GORU and of the chrono starts is T.",
-        "GORU with memory has the FFT mesh, its default beyond 500 steps, at every length; docs/mathematics.md has some "
+        "GORU with memory has the FFT mesh, its default beyond 500 steps, at every length; docs/mathematics.md has "
         "runs in the tunable mesh.",
     ),
     columns=(*(_cell(length) for length in LENGTHS), Column("runs", lambda group, name: count(group.runs(name)))),
