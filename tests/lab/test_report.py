@@ -636,6 +636,22 @@ def test_spread() -> None:
     assert (spread([2.0]).deviation, str(spread([2.0]))) == (0.0, "2.000")
 
 
+def test_how_soon_it_forgets(tmp_path: Path) -> None:
+    """Beside GRU, by the start that is solved first."""
+
+    def answer() -> str:
+        return dict(overview.answers(load(tmp_path)[0]))["Does it forget like a GRU?"].split(". ")[0]
+
+    write_run(tmp_path, "denoise", "goru", [1.0, 1.0, 1.0, 0.02])
+    write_run(tmp_path, "denoise", "gru", [1.0, 1.0, 0.02])
+    assert answer() == "Yes, but it takes longer to learn"
+    write_run(tmp_path, "denoise", "goru-memory", [1.0, 0.02])
+    assert answer() == "Yes, and soonest if it starts with memory"
+    shutil.rmtree(tmp_path / "denoise" / "paper" / "goru")
+    write_run(tmp_path, "denoise", "goru", [1.0, 0.02, 0.02, 0.02])
+    assert answer() == "Yes"
+
+
 def test_questions_are_answered_from_the_runs(tmp_path: Path) -> None:
     """Answers of several experiments to one question follow each other; without runs there is none."""
     write_run(tmp_path, "copying", "goru-memory", [1.0, 0.05])

@@ -46,9 +46,16 @@ def does_it_forget(group: Group) -> str:
     known = compared(group, "goru", "goru-memory", "gru", *EURNNS)
     if not known or not how_it_ends(group, "gru"):
         return ""
-    ours, theirs = (first_step(group, name) for name in ("goru", "gru"))
-    later = ours is not None and theirs is not None and ours > theirs
-    answer = ("Yes, but it takes longer to learn" if later else "Yes") if solves(group, "goru") else "No"
+    starts = {name: first_step(group, name) for name in ("goru", "goru-memory") if solves(group, name)}
+    steps = {name: step for name, step in starts.items() if step is not None}
+    theirs = first_step(group, "gru")
+    if not steps:
+        return f"No. Denoise: {known}."
+    quickest = min(steps, key=steps.__getitem__)
+    if theirs is not None and steps[quickest] > theirs:
+        answer = "Yes, but it takes longer to learn"
+    else:
+        answer = "Yes" if quickest == "goru" else "Yes, and soonest if it starts with memory"
     return f"{answer}. Denoise: {known}."
 
 
