@@ -147,6 +147,7 @@ def test_experiments_are_found_in_the_papers_order() -> None:
         "lengths",
         "adding",
         "starts",
+        "meshes",
         "shortest_path_fed",
         "psmnist",
     ]
