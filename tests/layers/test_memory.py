@@ -63,6 +63,18 @@ def test_a_steady_input_does_not_flood_the_state(memory: int, mesh: str | None) 
         assert largest < min(memory, 200)
 
 
+@pytest.mark.parametrize("memory", [20, 200, 2000, 10_000])
+def test_a_steady_input_still_counts(memory: int) -> None:
+    """Its weights are not shrunk away: the largest unit adds up a tenth of the bound."""
+    torch.manual_seed(memory)
+    layer = goru.GORU(3, 64, memory=memory, mesh="fft", dtype=torch.float64)
+    x = torch.zeros(memory, 1, 3, dtype=torch.float64)
+    x[..., 0] = 1.0
+    with torch.no_grad():
+        output, _ = layer(x)
+    assert 0.1 * min(memory, 200) < output.abs().max() < min(memory, 200)
+
+
 @pytest.mark.parametrize("make", [goru.GORU, goru.GORUCell])
 def test_the_mesh_follows_the_memory_unless_it_is_given(make: Any) -> None:
     def mesh(hidden_size: int = 32, **options: Any) -> tuple[str, int | None]:
