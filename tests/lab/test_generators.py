@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from goru.lab.problems.parenthesis import count, generate
+from goru.lab.problems.parenthesis import count
 from goru.lab.problems.recall import RecallProblem
 from goru.lab.tasks.copying import Copying
 from goru.lab.tasks.denoise import Denoise
@@ -149,7 +149,7 @@ def test_parenthesis_by_hand() -> None:
 
 def test_parenthesis_counts_step_by_step() -> None:
     task = Parenthesis(length=300, kinds=2, noise=1, cap=3)  # few kinds, low cap: walks pass it often
-    inputs, targets = generate(task, stream(5, "train"), 40)
+    inputs, targets = task.problem(0, 1).generate(stream(5, "train"), 40)
     passed = 0
     for b in range(40):
         now = [0, 0]

@@ -1,11 +1,10 @@
 """Adding: two numbers of a long sequence are marked; output their sum at the end.
 
-Legend: T steps, B batch. Inputs (T, B, 2): a number in [0, 1) and a mark, which is 1 at one step of each half.
+Legend: T steps, B batch. Inputs (T, B, 2): a number in [0, 1) and a mark, which is 1 at one step of each half. Targets
+(1, B): the sums.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,23 +13,13 @@ from torch.nn import functional
 
 from goru.lab.networks import LastStep
 from goru.lab.tasks.adding import Adding
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import Batch, GeneratedProblem, MakeRecurrent
 
 
-class Marked(NamedTuple):
-    """Numbers and marks in (T, B, 2), sums out (1, B)."""
+class AddingProblem(GeneratedProblem):
+    task: Adding
 
-    inputs: Tensor
-    targets: Tensor
-
-
-class AddingProblem(Problem):
-    def __init__(self, task: Adding, seed: int, batch_size: int) -> None:
-        self.task, self.seed, self.batch_size = task, seed, batch_size
-        self.test = self.generate(stream(TEST_SEED, "test"), task.test_size)
-
-    def generate(self, rng: np.random.Generator, batch_size: int) -> Marked:
-        """A batch of sequences and their sums."""
+    def generate(self, rng: np.random.Generator, batch_size: int) -> Batch:
         T, half = self.task.length, self.task.length // 2
         numbers = rng.random((T, batch_size))
         places = np.stack([rng.integers(0, half, batch_size), rng.integers(half, T, batch_size)])
@@ -38,15 +27,12 @@ class AddingProblem(Problem):
         np.put_along_axis(marks, places, 1.0, axis=0)
         sums = np.take_along_axis(numbers, places, axis=0).sum(0, keepdims=True)
         inputs = torch.from_numpy(np.stack([numbers, marks], -1))
-        return Marked(inputs.float(), torch.from_numpy(sums).float())
+        return Batch(inputs.float(), torch.from_numpy(sums).float())
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
         return LastStep(make_recurrent, 2, 1)
 
-    def batch(self, step: int) -> Marked:
-        return self.generate(stream(self.seed, "train", step), self.batch_size)
-
-    def loss(self, network: nn.Module, batch: Marked, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, network: nn.Module, batch: Batch, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Mean squared error of the sum."""
         sums = network(batch.inputs).t()
         return functional.mse_loss(sums, batch.targets.to(sums.device)), carry
@@ -54,8 +40,7 @@ class AddingProblem(Problem):
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
         """Mean squared error; accuracy: the share of sums that are right within 0.04."""
         loss = right = 0.0
-        for first in range(0, self.task.test_size, self.batch_size):
-            inputs, targets = (part[:, first : first + self.batch_size] for part in self.test)
+        for inputs, targets in self.test_batches():
             sums = network(inputs).t().cpu()
             loss += functional.mse_loss(sums, targets, reduction="sum").item()
             right += ((sums - targets).abs() < 0.04).sum().item()

@@ -1,12 +1,13 @@
 """Digits pixel by pixel: T = 784 pixels of a picture, one at a step, then its class.
 
-Legend: T steps, B batch, N digits. The order of the pixels, if permuted, is the same for every digit and every run.
+Legend: T steps, B batch, N digits. Inputs (T, B, 1): pixels from 0 to 1; targets (B): classes.
+The order of the pixels, if permuted, is the same for every digit and every run.
 The 10,000 digits have no official split: the last tenth of each class is for testing, the tenth before for validation.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from goru.lab.networks import LastStep
 from goru.lab.problems import classes
 from goru.lab.problems.epochs import Epochs
 from goru.lab.tasks.digits import Digits
-from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
+from goru.lab.tasks.task import TEST_SEED, Batch, DataProblem, MakeRecurrent, stream
 
 CLASSES = 10
 VALIDATION = 5000
@@ -29,13 +30,6 @@ _EVALUATION_BATCH = 250
 
 Labeled = tuple[np.ndarray, np.ndarray]
 """Pictures (N, 784) and labels (N), bytes."""
-
-
-class Pixels(NamedTuple):
-    """Pixels in (T, B, 1), from 0 to 1, and classes out (B)."""
-
-    inputs: Tensor
-    targets: Tensor
 
 
 def load(task: Digits) -> dict[str, Labeled]:
@@ -85,14 +79,14 @@ class DigitsProblem(DataProblem):
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
         return LastStep(make_recurrent, 1, CLASSES)
 
-    def _take(self, split: str, rows: Tensor) -> Pixels:
+    def _take(self, split: str, rows: Tensor) -> Batch:
         inputs, targets = self._sets[split]
-        return Pixels(inputs.index_select(1, rows).float().unsqueeze(-1) / 255, targets[rows])
+        return Batch(inputs.index_select(1, rows).float().unsqueeze(-1) / 255, targets[rows])
 
-    def batch(self, step: int) -> Pixels:
+    def batch(self, step: int) -> Batch:
         return self._take("train", self._epochs.rows(step))
 
-    def loss(self, network: nn.Module, batch: Pixels, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, network: nn.Module, batch: Batch, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Cross-entropy of the class."""
         logits = network(batch.inputs)
         return cross_entropy(logits, batch.targets.to(logits.device)), carry
@@ -121,9 +115,9 @@ class DigitsProblem(DataProblem):
         }
 
 
-def _encode(pictures: np.ndarray, labels: np.ndarray, side: int, order: np.ndarray) -> Pixels:
+def _encode(pictures: np.ndarray, labels: np.ndarray, side: int, order: np.ndarray) -> Batch:
     """Pixels (T, N) in their order, as bytes, and classes (N)."""
     step = files.SIDE // side
     squares = pictures.reshape(-1, side, step, side, step).mean((2, 4)).round().astype(np.uint8)
     pixels = np.ascontiguousarray(squares.reshape(len(pictures), -1)[:, order].T)
-    return Pixels(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
+    return Batch(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))

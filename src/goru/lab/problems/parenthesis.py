@@ -1,12 +1,12 @@
 """Parenthesis: count the open brackets of each kind, through noise.
 
 Legend: T steps, B batch, K kinds. Input symbols: 0..K-1 open, K..2K-1 close, 2K.. noise.
-Output for each kind: one of the classes 0..cap, the number of open brackets.
+Output (T, B, K) for each kind: one of the classes 0..cap, the number of open brackets.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,25 +15,12 @@ from torch.nn import functional
 
 from goru.lab.networks import StepTagger, update_gates
 from goru.lab.tasks.parenthesis import Parenthesis
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import Batch, GeneratedProblem, MakeRecurrent
 
 OPEN_GATE = 0.7
 """A unit counts in the gate figure when its update gate is above this."""
 GATE_SEQUENCES = 256
 """Sequences over which the shares on noise and on brackets are averaged."""
-
-
-class Brackets(NamedTuple):
-    """Symbols in (T, B), open brackets of each kind out (T, B, K)."""
-
-    inputs: Tensor
-    targets: Tensor
-
-
-def generate(task: Parenthesis, rng: np.random.Generator, batch_size: int) -> Brackets:
-    """A batch of uniformly random symbols and the counts after each."""
-    inputs = rng.integers(0, task.symbols, (task.length, batch_size), dtype=np.int64)
-    return Brackets(torch.from_numpy(inputs), torch.from_numpy(count(task, inputs)))
 
 
 def count(task: Parenthesis, inputs: np.ndarray) -> np.ndarray:
@@ -55,29 +42,28 @@ def count(task: Parenthesis, inputs: np.ndarray) -> np.ndarray:
     return counts.astype(np.int64)
 
 
-class ParenthesisProblem(Problem):
-    def __init__(self, task: Parenthesis, seed: int, batch_size: int) -> None:
-        self.task, self.seed, self.batch_size = task, seed, batch_size
-        self.test = generate(task, stream(TEST_SEED, "test"), task.test_size)
+class ParenthesisProblem(GeneratedProblem):
+    task: Parenthesis
+
+    def generate(self, rng: np.random.Generator, batch_size: int) -> Batch:
+        """Uniformly random symbols and the counts after each."""
+        inputs = rng.integers(0, self.task.symbols, (self.task.length, batch_size), dtype=np.int64)
+        return Batch(torch.from_numpy(inputs), torch.from_numpy(count(self.task, inputs)))
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
         return StepTagger(make_recurrent, symbols=self.task.symbols, outputs=self.task.kinds * (self.task.cap + 1))
 
-    def batch(self, step: int) -> Brackets:
-        return generate(self.task, stream(self.seed, "train", step), self.batch_size)
-
     def _logits(self, network: nn.Module, inputs: Tensor) -> Tensor:
         return network(inputs).view(-1, self.task.cap + 1)
 
-    def loss(self, network: nn.Module, batch: Brackets, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, network: nn.Module, batch: Batch, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Mean cross-entropy over steps and kinds."""
         return functional.cross_entropy(self._logits(network, batch.inputs), batch.targets.flatten()), carry
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
         """Loss and accuracy over steps and kinds."""
         loss = right = 0.0
-        for first in range(0, self.task.test_size, self.batch_size):
-            inputs, targets = (part[:, first : first + self.batch_size] for part in self.test)
+        for inputs, targets in self.test_batches():
             logits = self._logits(network, inputs)
             labels = targets.flatten().to(logits.device)
             loss += functional.cross_entropy(logits, labels).item() * inputs.shape[1]

@@ -1,14 +1,14 @@
 """Copying and denoise: see some symbols, wait for the marker, output them in order.
 
-Legend: T steps, B batch, N symbols to recall. Input symbols: 0 blank (noise), 1..8 data, 9 marker.
-Output classes: 0 blank, 1..8 data.
+Legend: T steps, B batch, N symbols to recall. Input symbols (T, B): 0 blank (noise), 1..8 data, 9 marker.
+Output classes (T, B): 0 blank, 1..8 data.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from goru.lab.networks import StepTagger
 from goru.lab.tasks.copying import Copying
 from goru.lab.tasks.denoise import Denoise
 from goru.lab.tasks.recall import RecallTask
-from goru.lab.tasks.task import TEST_SEED, MakeRecurrent, Problem, stream
+from goru.lab.tasks.task import Batch, GeneratedProblem, MakeRecurrent
 
 DATA_SYMBOLS = 8
 BLANK, MARKER = 0, DATA_SYMBOLS + 1
@@ -27,26 +27,16 @@ BLANK, MARKER = 0, DATA_SYMBOLS + 1
 Settings = TypeVar("Settings", bound=RecallTask)
 
 
-class Sequences(NamedTuple):
-    """Symbols in (T, B), classes out (T, B)."""
-
-    inputs: Tensor
-    targets: Tensor
-
-
-class RecallProblem(Problem, Generic[Settings]):
+class RecallProblem(GeneratedProblem, Generic[Settings]):
     """What copying and denoise share."""
 
-    def __init__(self, task: Settings, seed: int, batch_size: int) -> None:
-        self.task, self.seed, self.batch_size = task, seed, batch_size
-        self.test = self.generate(stream(TEST_SEED, "test"), task.test_size)
+    task: Settings
 
     @abstractmethod
     def places(self, rng: np.random.Generator, batch_size: int) -> np.ndarray:
         """The steps of the data symbols, (N, B), rising along N, all before the marker."""
 
-    def generate(self, rng: np.random.Generator, batch_size: int) -> Sequences:
-        """A batch of sequences and their answers."""
+    def generate(self, rng: np.random.Generator, batch_size: int) -> Batch:
         task = self.task
         symbols = rng.integers(1, DATA_SYMBOLS + 1, (task.recall, batch_size))
         inputs = np.full((task.length, batch_size), BLANK)
@@ -54,15 +44,12 @@ class RecallProblem(Problem, Generic[Settings]):
         np.put_along_axis(inputs, self.places(rng, batch_size), symbols, axis=0)
         inputs[task.length - task.recall - 1] = MARKER
         targets[-task.recall :] = symbols
-        return Sequences(torch.from_numpy(inputs), torch.from_numpy(targets))
+        return Batch(torch.from_numpy(inputs), torch.from_numpy(targets))
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
         return StepTagger(make_recurrent, symbols=DATA_SYMBOLS + 2, outputs=DATA_SYMBOLS + 1)
 
-    def batch(self, step: int) -> Sequences:
-        return self.generate(stream(self.seed, "train", step), self.batch_size)
-
-    def loss(self, network: nn.Module, batch: Sequences, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, network: nn.Module, batch: Batch, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         return self._cross_entropy(network(batch.inputs), batch.targets), carry
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -73,8 +60,7 @@ class RecallProblem(Problem, Generic[Settings]):
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
         """Loss over all steps; accuracy over the recalled symbols, each and as whole sequences."""
         loss = right = whole = 0.0
-        for first in range(0, self.task.test_size, self.batch_size):
-            inputs, targets = (part[:, first : first + self.batch_size] for part in self.test)
+        for inputs, targets in self.test_batches():
             logits = network(inputs)
             correct = (logits.argmax(-1) == targets.to(logits.device))[-self.task.recall :]
             loss += self._cross_entropy(logits, targets.to(logits.device)).item() * inputs.shape[1]

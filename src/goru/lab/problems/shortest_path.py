@@ -6,7 +6,7 @@ of the path, or that node itself. The outputs (the path, then the end symbol) ar
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,19 +20,12 @@ from goru.lab.data.readers.paths import ANSWER, END, INPUT_STEPS, NODES, TOKENS,
 from goru.lab.networks import StepTagger
 from goru.lab.problems.epochs import Epochs
 from goru.lab.tasks.shortest_path import ShortestPath
-from goru.lab.tasks.task import TEST_SEED, DataProblem, MakeRecurrent, stream
+from goru.lab.tasks.task import TEST_SEED, Batch, DataProblem, MakeRecurrent, stream
 
 SIZES = {"train": 950, "valid": 50, "test": 1000}
 _FILES = {"train": "train/4_tokens.txt", "valid": "train/4_tokens.txt.val", "test": "test/4_tokens.txt"}
 _NO_OUTPUT = -100
 """A step after the end symbol; cross_entropy leaves it out."""
-
-
-class Graphs(NamedTuple):
-    """Tokens in (T, B), classes out (K, B): nodes, the end, then nothing."""
-
-    inputs: Tensor
-    targets: Tensor
 
 
 def load(task: ShortestPath) -> dict[str, list[Example]]:
@@ -49,8 +42,11 @@ def _generate(task: ShortestPath, split: str, count: int) -> list[Example]:
     return paths.parse(content, f"generated graphs, fold {task.fold}, {split}")
 
 
-def encode(examples: list[Example], *, feed_path: bool = False) -> Graphs:
-    """Examples as tensors, all at once; with `feed_path`, the input after an output is that node, not `ans`."""
+def encode(examples: list[Example], *, feed_path: bool = False) -> Batch:
+    """Examples as tensors, all at once: tokens in (T, B), classes out (K, B), nodes, the end, then nothing.
+
+    With `feed_path`, the input after an output is that node, not `ans`.
+    """
     longest = max(len(example.path) for example in examples)
     inputs = np.full((INPUT_STEPS + longest, len(examples)), ANSWER)
     targets = np.full((longest + 1, len(examples)), _NO_OUTPUT)
@@ -59,7 +55,7 @@ def encode(examples: list[Example], *, feed_path: bool = False) -> Graphs:
         targets[: len(path) + 1, k] = (*path, END)
         if feed_path:
             inputs[INPUT_STEPS : INPUT_STEPS + len(path), k] = path
-    return Graphs(torch.from_numpy(inputs), torch.from_numpy(targets))
+    return Batch(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
 class ShortestPathProblem(DataProblem):
@@ -74,20 +70,20 @@ class ShortestPathProblem(DataProblem):
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
         return StepTagger(make_recurrent, symbols=len(TOKENS), outputs=NODES + 1)
 
-    def batch(self, step: int) -> Graphs:
+    def batch(self, step: int) -> Batch:
         rows = self._epochs.rows(step)
-        return Graphs(*(part.index_select(1, rows) for part in self._sets["train"]))
+        return Batch(*(part.index_select(1, rows) for part in self._sets["train"]))
 
-    def _logits(self, network: nn.Module, batch: Graphs) -> tuple[Tensor, Tensor]:
+    def _logits(self, network: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         logits = network(batch.inputs)[INPUT_STEPS - 1 :]
         return logits, batch.targets.to(logits.device)
 
-    def loss(self, network: nn.Module, batch: Graphs, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, network: nn.Module, batch: Batch, carry: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Mean cross-entropy over the outputs that count."""
         logits, targets = self._logits(network, batch)
         return cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=_NO_OUTPUT), carry
 
-    def weight(self, batch: Graphs) -> float:
+    def weight(self, batch: Batch) -> float:
         return int((batch.targets != _NO_OUTPUT).sum())
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:

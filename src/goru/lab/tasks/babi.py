@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from goru.lab.tasks.task import Task
 
@@ -21,6 +21,7 @@ QUESTIONS = 1000
 class Babi(Task):
     """Questions about stories."""
 
+    sources: ClassVar = {"files": ("babi", "bAbI"), "generated": (None, "generated small world")}
     data: Literal["files", "generated"] = "files"
     """The bAbI files, or stories of a small world that this project writes (tasks 1, 5, 6 and 17)."""
     number: int = 1
@@ -35,14 +36,6 @@ class Babi(Task):
             raise ValueError(f"number should be from 1 to {TASKS}, embedding at least 1, questions at least 10")
         if self.data == "generated" and self.number not in GENERATED_TASKS:
             raise ValueError(f"the small world has tasks {GENERATED_TASKS}, not {self.number}")
-
-    @property
-    def data_set(self) -> str | None:
-        return "babi" if self.data == "files" else None
-
-    @property
-    def data_title(self) -> str:
-        return "bAbI" if self.data == "files" else "generated small world"
 
     def problem(self, seed: int, batch_size: int) -> BabiProblem:
         from goru.lab.problems.babi import BabiProblem, load

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from goru.lab.tasks.task import Task
 
@@ -17,6 +17,11 @@ SIDES = (28, 14, 7)
 class Digits(Task):
     """Digits pixel by pixel."""
 
+    sources: ClassVar = {
+        "mnist10k": ("mnist10k", "10,000 digits of MNIST"),
+        "mnist": ("mnist", "MNIST"),
+        "generated": (None, "generated digits"),
+    }
     data: Literal["mnist10k", "mnist", "generated"] = "mnist10k"
     """10,000 digits of MNIST, all 70,000, or digits that this project draws."""
     permuted: bool = True
@@ -29,15 +34,6 @@ class Digits(Task):
     def __post_init__(self) -> None:
         if self.side not in SIDES or self.digits < 80:
             raise ValueError(f"side should be one of {', '.join(map(str, SIDES))}, digits at least 80")
-
-    @property
-    def data_set(self) -> str | None:
-        return None if self.data == "generated" else self.data
-
-    @property
-    def data_title(self) -> str:
-        titles = {"mnist10k": "10,000 digits of MNIST", "mnist": "MNIST", "generated": "generated digits"}
-        return titles[self.data]
 
     def describe(self) -> str:
         return f"{self.side * self.side} pixels"

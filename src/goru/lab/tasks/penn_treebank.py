@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from goru.lab.tasks.task import Task
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 class PennTreebank(Task):
     """Next characters."""
 
+    sources: ClassVar = {"files": ("ptb", "Penn Treebank"), "generated": (None, "generated text")}
     data: Literal["files", "generated"] = "files"
     """The Penn Treebank's characters, or a text that this project generates."""
     length: int = 50
@@ -25,14 +26,6 @@ class PennTreebank(Task):
     def __post_init__(self) -> None:
         if self.length < 1 or self.characters < 1000:
             raise ValueError("length should be at least 1, characters at least 1000")
-
-    @property
-    def data_set(self) -> str | None:
-        return "ptb" if self.data == "files" else None
-
-    @property
-    def data_title(self) -> str:
-        return "Penn Treebank" if self.data == "files" else "generated text"
 
     def problem(self, seed: int, batch_size: int) -> PennTreebankProblem:
         from goru.lab.problems.penn_treebank import PennTreebankProblem, load

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from goru.lab.tasks.task import Task
 
@@ -17,6 +17,7 @@ FOLDS = 10
 class ShortestPath(Task):
     """The shortest-path task."""
 
+    sources: ClassVar = {"files": ("shortest_path", "graphs of Li et al."), "generated": (None, "generated graphs")}
     data: Literal["files", "generated"] = "files"
     """The published graphs, or graphs of the same distribution drawn by this project."""
     fold: int = 1
@@ -31,14 +32,6 @@ class ShortestPath(Task):
             raise ValueError(f"fold should be from 1 to {FOLDS}")
         if self.graphs < 19:
             raise ValueError("graphs should be at least 19")
-
-    @property
-    def data_set(self) -> str | None:
-        return "shortest_path" if self.data == "files" else None
-
-    @property
-    def data_title(self) -> str:
-        return "graphs of Li et al." if self.data == "files" else "generated graphs"
 
     def problem(self, seed: int, batch_size: int) -> ShortestPathProblem:
         from goru.lab.problems.shortest_path import ShortestPathProblem, load

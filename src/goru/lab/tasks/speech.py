@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from goru.lab.tasks.task import Task
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 class Speech(Task):
     """Next frames of speech."""
 
+    sources: ClassVar = {
+        "so762": ("speech_so762_8k", "speechocean762 at 8 kHz"),
+        "timit": ("timit", "TIMIT"),
+        "generated": (None, "generated voices"),
+    }
     data: Literal["so762", "timit", "generated"] = "so762"
     """The open corpus, the user's own copy of TIMIT, or speech-like signals that this project makes."""
     normalize: bool = True
@@ -25,15 +30,6 @@ class Speech(Task):
     def __post_init__(self) -> None:
         if self.utterances < 10:
             raise ValueError("utterances should be at least 10")
-
-    @property
-    def data_set(self) -> str | None:
-        return {"so762": "speech_so762_8k", "timit": "timit"}.get(self.data)
-
-    @property
-    def data_title(self) -> str:
-        titles = {"so762": "speechocean762 at 8 kHz", "timit": "TIMIT", "generated": "generated voices"}
-        return titles[self.data]
 
     def problem(self, seed: int, batch_size: int) -> SpeechProblem:
         from goru.lab.problems.speech import SpeechProblem, splits

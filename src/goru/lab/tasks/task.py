@@ -8,9 +8,9 @@ else. Importing this module does not import torch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,15 +29,18 @@ MakeRecurrent = Callable[[int], "nn.Module"]
 class Task(ABC):
     """The settings of a task."""
 
+    sources: ClassVar[Mapping[str, tuple[str | None, str]]] = {}
+    """The `data_set` and `data_title` for each value of the field `data`, if the task has that field."""
+
     @property
     def data_set(self) -> str | None:
         """The data set that the task needs on this machine; None: the data are generated."""
-        return None
+        return self.sources[vars(self)["data"]][0] if self.sources else None
 
     @property
     def data_title(self) -> str:
         """The name of the data; empty if the experiment's own title names them."""
-        return ""
+        return self.sources[vars(self)["data"]][1] if self.sources else ""
 
     def describe(self) -> str:
         """The size of the task in a few words, for titles."""
@@ -99,6 +102,32 @@ class Problem(ABC):
     def figure(self, network: nn.Module) -> dict[str, Any] | None:
         """What the figures need from the trained network beyond its scores, as JSON."""
         return None
+
+
+class Batch(NamedTuple):
+    """What goes into the network, and what should come out."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class GeneratedProblem(Problem):
+    """A problem whose data are generated without end; its test set is the same for every run."""
+
+    def __init__(self, task: Any, seed: int, batch_size: int) -> None:
+        self.task, self.seed, self.batch_size = task, seed, batch_size
+        self.test = self.generate(stream(TEST_SEED, "test"), task.test_size)
+
+    @abstractmethod
+    def generate(self, rng: np.random.Generator, batch_size: int) -> Batch:
+        """Random sequences and their answers."""
+
+    def batch(self, step: int) -> Batch:
+        return self.generate(stream(self.seed, "train", step), self.batch_size)
+
+    def test_batches(self) -> Iterator[Batch]:
+        for first in range(0, self.task.test_size, self.batch_size):
+            yield take_rows(self.test, slice(first, first + self.batch_size))
 
 
 class DataProblem(Problem):
