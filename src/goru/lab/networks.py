@@ -56,10 +56,15 @@ class QuestionReader(nn.Module):
     """Three recurrent layers of one kind: over the statements, the question, and their two outputs joined.
 
     The last outputs of the first two are concatenated into a single input of the third, whose output gives the answer.
+    With `sequence`, the third reads the outputs over the statements at every step, each beside the last output over the
+    question, and its last output gives the answer.
     """
 
-    def __init__(self, make_recurrent: MakeRecurrent, words: int, embedding: int, answers: int) -> None:
+    def __init__(
+        self, make_recurrent: MakeRecurrent, words: int, embedding: int, answers: int, sequence: bool = False
+    ) -> None:
         super().__init__()
+        self.sequence = sequence
         self.embedding = nn.Embedding(words, embedding)
         nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
         self.statements: Any = make_recurrent(embedding)
@@ -72,16 +77,16 @@ class QuestionReader(nn.Module):
         self, statements: Tensor, statement_lengths: Tensor, question: Tensor, question_lengths: Tensor
     ) -> Tensor:
         """Words (T, B) with their lengths (B), twice, to logits of the answer (B, O)."""
-        read = self._last(self.statements, statements, statement_lengths)
-        asked = self._last(self.question, question, question_lengths)
-        output, _ = self.joined(torch.cat([read, asked], -1).unsqueeze(0))
-        return self.head(output[0])
-
-    def _last(self, recurrent: nn.Module, words: Tensor, lengths: Tensor) -> Tensor:
         device = self.head.weight.device
-        output = run_padded(recurrent, self.embedding(words.to(device)), lengths.to(device))
-        last = (lengths - 1).to(device).view(1, -1, 1).expand(1, -1, output.shape[-1])
-        return output.gather(0, last).squeeze(0)
+        lengths, question_lengths = statement_lengths.to(device), question_lengths.to(device)
+        read = run_padded(self.statements, self.embedding(statements.to(device)), lengths)
+        asked = run_padded(self.question, self.embedding(question.to(device)), question_lengths)
+        asked = last_output(asked, question_lengths)
+        if self.sequence:
+            both = torch.cat([read, asked.expand(len(read), -1, -1)], -1)
+            return self.head(last_output(run_padded(self.joined, both, lengths), lengths))
+        output, _ = self.joined(torch.cat([last_output(read, lengths), asked], -1).unsqueeze(0))
+        return self.head(output[0])
 
 
 class LastStep(nn.Module):
@@ -133,6 +138,11 @@ def run_padded(recurrent: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
     if isinstance(recurrent, nn.RNNBase):
         return recurrent(x)[0]
     return recurrent(x, lengths=lengths)[0]
+
+
+def last_output(output: Tensor, lengths: Tensor) -> Tensor:
+    """The output (B, H) at the last step of each row, from (T, B, H)."""
+    return output[lengths - 1, torch.arange(len(lengths), device=output.device)]
 
 
 def update_gates(network: nn.Module, symbols: Tensor) -> Tensor | None:

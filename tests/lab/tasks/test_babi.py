@@ -20,6 +20,11 @@ def generated() -> BabiProblem:
     return Babi(data="generated", number=6, questions=200).problem(0, 32)
 
 
+@pytest.fixture(scope="module")
+def sequence() -> BabiProblem:
+    return Babi(data="generated", number=6, questions=200, joined="sequence").problem(0, 32)
+
+
 def test_sets(generated: BabiProblem) -> None:
     assert generated.about()["questions"] == {"train": 180, "valid": 20, "test": 200}
     assert generated.answers == {"no": 0, "yes": 1}
@@ -50,10 +55,12 @@ def test_every_question_once_in_an_epoch(generated: BabiProblem) -> None:
 
 
 @pytest.mark.parametrize("cell", ["goru", "gru", "lstm", "eurnn-real", "eurnn-complex"])
-def test_padding_does_not_matter(generated: BabiProblem, cell: str) -> None:
+@pytest.mark.parametrize("joined", ["generated", "sequence"])
+def test_padding_does_not_matter(joined: str, cell: str, request: pytest.FixtureRequest) -> None:
     """A question gets the same answer alone and in a batch with longer ones."""
-    network = network_of(generated, cell).eval()
-    batch = generated.batch(0)
+    problem: BabiProblem = request.getfixturevalue(joined)
+    network = network_of(problem, cell).eval()
+    batch = problem.batch(0)
     with torch.no_grad():
         together = network(*batch[:4])
         for b in (0, 5):
@@ -72,6 +79,21 @@ def test_three_layers_of_one_kind(generated: BabiProblem) -> None:
     for layer, inputs in ((network.statements, 50), (network.question, 50), (network.joined, 16)):
         assert isinstance(layer, goru.LSTM)
         assert layer.input_size == inputs
+
+
+def test_the_third_layer_reads_the_story_beside_the_question(sequence: BabiProblem) -> None:
+    """One row by hand: every output over the story with the question's last output, step by step."""
+    network = network_of(sequence, "gru").eval()
+    assert isinstance(network, QuestionReader)
+    batch = sequence.batch(1)
+    told, asked = batch.statements[: batch.statement_lengths[3], 3], batch.question[: batch.question_lengths[3], 3]
+    with torch.no_grad():
+        question = network.question(network.embedding(asked))[1][0]
+        state = None
+        for output in network.statements(network.embedding(told))[0]:
+            _, state = network.joined(torch.cat([output, question]).unsqueeze(0), state)
+        assert state is not None
+        torch.testing.assert_close(network.head(state[0]), network(*batch[:4])[3], rtol=1e-4, atol=1e-5)
 
 
 def test_settings() -> None:

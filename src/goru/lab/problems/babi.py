@@ -89,7 +89,8 @@ class BabiProblem(DataProblem):
         self.steps_per_epoch = self._epochs.steps
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
-        return QuestionReader(make_recurrent, len(self.words), self.task.embedding, len(self.answers))
+        sequence = self.task.joined == "sequence"
+        return QuestionReader(make_recurrent, len(self.words), self.task.embedding, len(self.answers), sequence)
 
     def batch(self, step: int) -> Asked:
         return self.sets["train"].batch(self._epochs.rows(step))

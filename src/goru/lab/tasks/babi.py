@@ -28,6 +28,9 @@ class Babi(Task):
     """Which task."""
     embedding: int = 50
     """Size of the word vectors."""
+    joined: Literal["last", "sequence"] = "last"
+    """What the third network reads: the last outputs of the other two in one step, or the outputs over the statements
+    step by step, each beside the last output over the question."""
     questions: int = QUESTIONS
     """Training questions of generated data, as many again for the test set; the files have 1000."""
 
