@@ -20,8 +20,8 @@ INTEGER_DIGITS = 18
 """Longer integers do not fit 64 bits; arithmetic on them and `float` would fail later."""
 
 
-def read_bytes(path: Path, limit: int = SIZE_LIMIT) -> bytes:
-    """The content of a regular file; FileNotFoundError if there is none, LabError if it is not safe."""
+def read_bytes(path: Path, limit: int = SIZE_LIMIT) -> bytes | None:
+    """The content of a regular file; None if there is no file, LabError if it is not safe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block
         with open(descriptor, "rb") as file:
@@ -29,7 +29,7 @@ def read_bytes(path: Path, limit: int = SIZE_LIMIT) -> bytes:
                 raise LabError(f"{path} is not a regular file.")
             content = file.read(limit + 1)
     except FileNotFoundError:
-        raise
+        return None
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror or error}.") from None
     if len(content) > limit:
@@ -48,9 +48,10 @@ def parse_json(content: bytes | str, source: str) -> Any:
         raise LabError(f"{source} is not valid JSON: {error}.") from None
 
 
-def read_json(path: Path, limit: int = SIZE_LIMIT) -> Any:
-    """The JSON value in a file; FileNotFoundError if there is none."""
-    return parse_json(read_bytes(path, limit), str(path))
+def read_json(path: Path) -> Any:
+    """The JSON value in a file; None if there is no file."""
+    content = read_bytes(path)
+    return None if content is None else parse_json(content, str(path))
 
 
 def _integer(digits: str) -> int:

@@ -59,14 +59,14 @@ def _list(chosen: list[DataSet], console: Console) -> int:
 
 def _fetch(chosen: list[DataSet], console: Console) -> int:
     from goru.lab.data import DATASETS, download
-    from goru.lab.training.signals import interrupted_by
+    from goru.lab.training.signals import handled
 
     if not chosen:
         raise UsageError(f"name a data set: {', '.join(DATASETS)}.")
     failed = []
     for one in chosen:
         try:
-            with interrupted_by(signal.SIGTERM):
+            with handled(signal.default_int_handler, signal.SIGTERM):  # like Ctrl-C, so everything is cleaned up
                 download.fetch(one, lambda text: console.print(text, soft_wrap=True))
         except LabError as error:
             failed.append(str(error))

@@ -184,10 +184,10 @@ def base_config(argv: list[str]) -> tuple[RunConfig, list[str]]:
     if "--config" in chosen:
         if len(chosen) > 1 or quick:
             raise UsageError("--config names a complete configuration: it excludes EXPERIMENT, --model and --quick.")
-        try:
-            return from_json(read_bytes(Path(chosen["--config"])), chosen["--config"]), rest + own_name
-        except FileNotFoundError:
-            raise LabError(f"{chosen['--config']} does not exist.") from None
+        content = read_bytes(Path(chosen["--config"]))
+        if content is None:
+            raise LabError(f"{chosen['--config']} does not exist.")
+        return from_json(content, chosen["--config"]), rest + own_name
     if "experiment" not in chosen:
         if "--help" in rest or "-h" in rest:
             first = next(iter(paper.EXPERIMENTS.values()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import itertools
 import logging
 import os
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pooch
 import requests
@@ -144,26 +145,37 @@ def _download(download: Download, folder: Path, progress: bool) -> Path:
     """The file from the first address that provides it complete and correct."""
     folder.mkdir(exist_ok=True)
     pooch.get_logger().setLevel(logging.WARNING)
+    receive: Any = functools.partial(_receive, download=download, show=progress)
     failures = []
     for address in download.addresses:
-        with _Meter(download, progress) as meter:
-            downloader: Any = pooch.HTTPDownloader(
-                progressbar=cast(bool, meter),  # pooch takes any object with a bar's methods
-                chunk_size=_CHUNK,
-                timeout=TIMEOUT_SECONDS,
-            )
-            try:
-                file = pooch.retrieve(address, download.known_hash, download.file, folder, downloader=downloader)
-                return Path(file)
-            except requests.HTTPError as error:
-                answer = "an error" if error.response is None else error.response.status_code
-                failures.append(f"{address} answered {answer}")
-            except requests.RequestException as error:
-                failures.append(f"{address} {_trouble(error)}")
-            except ValueError as error:
-                wrong = "gave a file with a wrong checksum" if "hash" in str(error) else f"failed ({error})"
-                failures.append(f"{address} {wrong}")
+        try:
+            return Path(pooch.retrieve(address, download.known_hash, download.file, folder, downloader=receive))
+        except requests.HTTPError as error:
+            answer = "an error" if error.response is None else error.response.status_code
+            failures.append(f"{address} answered {answer}")
+        except requests.RequestException as error:
+            failures.append(f"{address} {_trouble(error)}")
+        except ValueError as error:
+            wrong = "gave a file with a wrong checksum" if "hash" in str(error) else f"failed ({error})"
+            failures.append(f"{address} {wrong}")
     raise _DownloadError("; ".join(failures))
+
+
+def _receive(address: str, place: str, _: object, *, download: Download, show: bool) -> None:
+    """Write what an address sends to a file, with a progress bar; ValueError if it is more than the file may have."""
+    columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(TextColumn("{task.description}"), *columns, disable=not show) as progress:
+        bar = progress.add_task(download.file, total=None)
+        with requests.get(address, timeout=TIMEOUT_SECONDS, stream=True) as response, open(place, "wb") as file:
+            response.raise_for_status()
+            size, come = int(response.headers.get("content-length", 0)), 0
+            if size > download.limit:
+                raise ValueError(f"{size} bytes announced, at most {download.limit} expected")
+            for chunk in response.iter_content(_CHUNK):
+                come += file.write(chunk)
+                if come > download.limit:
+                    raise ValueError(f"more than the expected {download.limit} bytes")
+                progress.update(bar, total=size or None, completed=come)
 
 
 def _trouble(error: requests.RequestException) -> str:
@@ -176,51 +188,6 @@ def _trouble(error: requests.RequestException) -> str:
     if isinstance(error, requests.ConnectionError):
         return "cannot be reached (offline?)"
     return f"failed ({type(error).__name__})"
-
-
-class _Meter:
-    """The progress bar that pooch moves; it also ends a download that grows past its bound."""
-
-    def __init__(self, download: Download, show: bool) -> None:
-        self._limit, self._come = download.limit, 0
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            disable=not show,
-        )
-        self._bar = self._progress.add_task(download.file, total=None)
-
-    def __enter__(self) -> _Meter:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    @property
-    def total(self) -> int:
-        return self._limit
-
-    @total.setter
-    def total(self, size: int) -> None:
-        if size > self._limit:
-            raise ValueError(f"{size} bytes announced, at most {self._limit} expected")
-        self._progress.update(self._bar, total=size or None)
-
-    def update(self, size: int) -> None:
-        self._come += size
-        if self._come > self._limit + _CHUNK:
-            raise ValueError(f"more than the expected {self._limit} bytes")
-        self._progress.update(self._bar, completed=self._come)
-
-    def reset(self) -> None:
-        self._come = 0
-
-    def close(self) -> None:
-        pass
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from goru.lab import untrusted
 from goru.lab.errors import LabError
+from goru.lab.untrusted import parse_json, read_bytes
 
 NAME = "manifest.json"
 FILES = ("config.json", "environment.json", "metrics.jsonl", "figure.json", "result.json")
@@ -33,26 +33,25 @@ def encode(contents: Mapping[str, bytes], since: Since = "run") -> bytes:
 
 def contents(path: Path) -> dict[str, bytes]:
     """The files of a run that a manifest lists, as they are now."""
-    return {name: untrusted.read_bytes(path / name) for name in FILES if (path / name).exists()}
+    found = {name: read_bytes(path / name) for name in FILES}
+    return {name: content for name, content in found.items() if content is not None}
 
 
 def verify(path: Path) -> Since:
     """Since when the files of a finished run are verified; raises LabError if a file has changed."""
-    try:
-        manifest = untrusted.read_json(path / NAME)
-    except FileNotFoundError:
+    content = read_bytes(path / NAME)
+    if content is None:
         return "never"
+    manifest = parse_json(content, str(path / NAME))
     expected, since = (manifest.get(key) for key in ("sha256", "since")) if isinstance(manifest, dict) else (None, None)
     if since not in ("run", "record"):
         raise LabError(f"{path / NAME} should say since when there are checksums: run or record.")
     if not isinstance(expected, dict) or not {*ALWAYS} <= expected.keys() <= {*FILES}:
         raise LabError(f"{path / NAME} should list the checksums of the run's files.")
+    found = contents(path)
     for name in FILES:
-        try:
-            found = hashlib.sha256(untrusted.read_bytes(path / name)).hexdigest()
-        except FileNotFoundError:
-            found = None
-        if found != expected.get(name):
+        digest = hashlib.sha256(found[name]).hexdigest() if name in found else None
+        if digest != expected.get(name):
             raise LabError(
                 f"{path / name} is not the file that the run wrote (see {NAME}): restore it, or delete the "
                 "run's folder and run it again."

@@ -29,10 +29,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goru.lab import durable, locks, untrusted
+from goru.lab import durable, locks
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training import checks, manifest
 from goru.lab.training.config import RunConfig, as_on, differences, from_json
+from goru.lab.untrusted import parse_json, read_bytes, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,10 +108,7 @@ class RunDirectory:
         from goru.lab.training.checkpoints import UnusableError
 
         size = position["metrics_bytes"]
-        try:
-            content = untrusted.read_bytes(self.path / "metrics.jsonl")
-        except FileNotFoundError:
-            content = b""
+        content = read_bytes(self.path / "metrics.jsonl") or b""
         if len(content) < size:
             raise UnusableError(f"relies on {size} bytes of metrics.jsonl, which has {len(content)}")
         content = content[:size]
@@ -270,14 +268,6 @@ def _settle(run: RunDirectory) -> None:
 # Reading from outside, without the lock
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object written by a run; None if the file does not exist."""
-    try:
-        return untrusted.read_json(path)
-    except FileNotFoundError:
-        return None
-
-
 def finished(path: Path) -> dict[str, Any] | None:
     """The result of a finished run, None for any other; LabError if it is malformed or a file has changed."""
     result = read_json(path / "result.json")
@@ -290,21 +280,16 @@ def finished(path: Path) -> dict[str, Any] | None:
 def read_config(path: Path) -> RunConfig | None:
     """The configuration of a run directory; None if it has none yet."""
     file = path / "config.json"
-    try:
-        return from_json(untrusted.read_bytes(file, CONFIG_LIMIT), str(file))
-    except FileNotFoundError:
-        return None
+    content = read_bytes(file, CONFIG_LIMIT)
+    return None if content is None else from_json(content, str(file))
 
 
 def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
     """The logged lines of a run, or of its first bytes, without a last line that is still being written."""
     file = path / "metrics.jsonl"
-    try:
-        content = untrusted.read_bytes(file)[:size]
-    except FileNotFoundError:
-        return []
+    content = (read_bytes(file) or b"")[:size]
     lines = content[: content.rfind(b"\n") + 1].splitlines()
-    return [untrusted.parse_json(line, f"{file}, line {number},") for number, line in enumerate(lines, 1)]
+    return [parse_json(line, f"{file}, line {number},") for number, line in enumerate(lines, 1)]
 
 
 def is_alive(path: Path) -> bool:

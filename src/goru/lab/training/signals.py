@@ -19,13 +19,6 @@ def handled(handler: Callable[..., Any], *signals: signal.Signals) -> Iterator[N
             signal.signal(number, former)
 
 
-@contextlib.contextmanager
-def interrupted_by(number: signal.Signals) -> Iterator[None]:
-    """Make a signal act like Ctrl-C inside the block, so everything is cleaned up."""
-    with handled(signal.default_int_handler, number):
-        yield
-
-
 class StopOnSignal(contextlib.ExitStack):
     """A context manager; call it to ask whether to stop."""
 

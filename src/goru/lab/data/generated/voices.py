@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ _BANDWIDTH = 90.0
 _HIGHEST = RATE / 2 - 100
 
 
-@dataclass(frozen=True)
-class Voices:
+class Voices(NamedTuple):
     """The archive of a split and its manifest."""
 
     archive: bytes
