@@ -5,11 +5,13 @@ Text from such files never reaches a terminal or a page with control characters 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from goru.lab.errors import LabError, UnreadableError, printable
 
@@ -20,13 +22,20 @@ INTEGER_DIGITS = 18
 """Longer integers do not fit 64 bits; arithmetic on them and `float` would fail later."""
 
 
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, open for reading; LabError if it is anything else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise LabError(f"{path} is not a regular file.")
+        yield file
+
+
 def read_bytes(path: Path, limit: int = SIZE_LIMIT) -> bytes | None:
     """The content of a regular file; None if there is no file, LabError if it is not safe."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise LabError(f"{path} is not a regular file.")
+        with opened(path) as file:
             content = file.read(limit + 1)
     except FileNotFoundError:
         return None

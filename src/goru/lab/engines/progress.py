@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,13 +91,9 @@ def _read(path: Path) -> Progress:
 
 
 def _first_and_last_lines(path: Path) -> list[dict]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if not path.exists():
         return []
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise LabError(f"{path} is not a regular file.")
+    with untrusted.opened(path) as file:
         first = file.readline(_TAIL)
         size = file.seek(0, os.SEEK_END)
         file.seek(max(len(first), size - _TAIL))

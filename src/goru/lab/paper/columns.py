@@ -288,32 +288,30 @@ def _solved_at(group: Group, name: str) -> str:
     return "never" if all(record.finished for record in records) else "not yet"
 
 
-def _agrees(group: Group, name: str, level: Level) -> Cell:
-    """Whether a model does what the paper's figure shows."""
-    involved = (name, *level.rivals)
-    if not all(group.finished(one) for one in involved):
-        return Cell("not yet decided", "open")
-    # A missing loss counts as high.
-    losses = [
-        fmean(math.inf if (loss := record.score("test_loss")) is None else loss for record in group.finished(one))
-        for one in involved
-    ]
-    return agreement(level.holds(losses[0], losses[1:], group.baseline))
+def _said(levels: Mapping[str, Level]) -> Callable[[Group, str], str]:
+    return in_paper({paper_row: level.text for paper_row, level in levels.items()})
 
 
-def _said(levels: Mapping[str, Level] | None) -> Callable[[Group, str], str]:
-    return in_paper({paper_row: level.text for paper_row, level in (levels or {}).items()})
-
-
-def against_baseline(levels: Mapping[str, Level] | None = None) -> tuple[Column, ...]:
+def against_baseline(levels: Mapping[str, Level] = {}) -> tuple[Column, ...]:
     """The columns of an experiment that is measured against its baseline, with what the paper's figure shows.
 
     `levels` are by row of the paper; an experiment beyond the paper has none.
     """
 
     def agrees(group: Group, name: str) -> str | Cell:
-        level = (levels or {}).get(model(name).row)
-        return _agrees(group, name, level) if level else ""
+        """Whether a model does what the paper's figure shows."""
+        level = levels.get(model(name).row)
+        if level is None:
+            return ""
+        involved = (name, *level.rivals)
+        if not all(group.finished(one) for one in involved):
+            return Cell("not yet decided", "open")
+        # A missing loss counts as high.
+        losses = [
+            fmean(math.inf if (loss := record.score("test_loss")) is None else loss for record in group.finished(one))
+            for one in involved
+        ]
+        return agreement(level.holds(losses[0], losses[1:], group.baseline))
 
     beside = [
         Column("the paper", _said(levels), full_size, brief=True, words=True),
@@ -396,6 +394,6 @@ class Measure:
         return sorted(values, key=values.__getitem__, reverse=self.higher_is_better)
 
 
-def loss_share(levels: Mapping[str, Level] | None = None) -> Measure:
+def loss_share(levels: Mapping[str, Level] = {}) -> Measure:
     """The final test loss as a percentage of the baseline, with the paper's level."""
     return Measure("test loss", "test_loss", "% of the baseline", of_baseline=True, paper=_said(levels))

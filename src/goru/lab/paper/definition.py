@@ -325,15 +325,14 @@ class Experiment:
 
         The first variant is measured; others differ by the length of their sequences.
         """
-        measured = next(
-            (row for name in self._cost_alike(config.model) if (row := step_times().get((self.name, name)))), None
-        )
-        if measured is None:
-            return 0.0
-        if self.time_steps is None:
-            return measured.cpu_seconds
+        sizes = {name: _without_start(layer) for name, layer in self.models.items()}
+        alike = [name for name in sizes if sizes[name] == sizes.get(config.model)]
+        rows = (step_times().get((self.name, name)) for name in (config.model, *alike))
+        measured = next((row["cpu_seconds"] for row in rows if row), 0.0)
+        if not measured or self.time_steps is None:
+            return measured
         first = override(self.base, dict(self.variants[self.first_variant]))
-        return measured.cpu_seconds * (self.time_steps(config.task) / self.time_steps(first.task))
+        return measured * (self.time_steps(config.task) / self.time_steps(first.task))
 
     def is_measured(self, config: RunConfig) -> bool:
         """Whether the measured time of a step is that of a run of these sizes; sequences may have other lengths."""
@@ -346,17 +345,11 @@ class Experiment:
             return False
         return self.time_steps is not None or config.task == known.task
 
-    def _cost_alike(self, model: str) -> list[str]:
-        """A model, then those of the same size that differ from it in their start alone."""
-        if model not in self.models:
-            return [model]
-        layer = _without_start(self.models[model])
-        return [model, *(name for name in self.models if _without_start(self.models[name]) == layer)]
-
     @property
     def steps_per_epoch(self) -> int:
         """Steps of one pass over the training set; 0 if there is none, or none was measured."""
-        return max((step_times()[key].steps_per_epoch for key in step_times() if key[0] == self.name), default=0)
+        rows = [row for (name, _), row in step_times().items() if name == self.name]
+        return max((row["steps_per_epoch"] or 0 for row in rows), default=0)
 
     def steps_of(self, config: RunConfig) -> int:
         """The steps of a run that does not stop early."""
@@ -372,27 +365,16 @@ class Experiment:
         return sum(self.run_seconds(self.config(model, variant)) for variant in self.variants for model in self.models)
 
 
-@dataclass(frozen=True)
-class StepTime:
-    """The measured time of a training step."""
-
-    cpu_seconds: float
-    """Processor seconds of a training step with one thread."""
-    steps_per_epoch: int
-    """Steps of one pass over the training set; 0 if data are generated without end."""
-
-
 @cache
-def step_times() -> dict[tuple[str, str], StepTime]:
-    """`step_times.json` by experiment and model, measured with `goru bench` on the reference machine.
+def step_times() -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of `step_times.json` by experiment and model, measured with `goru bench` on the reference machine.
+
+    `cpu_seconds` are those of a training step with one thread; `steps_per_epoch` is null where data have no end.
 
     To update it in a checkout, on an idle machine: goru bench --out src/goru/lab/paper/step_times.json
     """
     text = resources.files("goru.lab.paper").joinpath("step_times.json").read_text(encoding="utf-8")
-    return {
-        (row["experiment"], row["model"]): StepTime(row["cpu_seconds"], row["steps_per_epoch"] or 0)
-        for row in json.loads(text)["timings"]
-    }
+    return {(row["experiment"], row["model"]): row for row in json.loads(text)["timings"]}
 
 
 def _without_start(layer: LayerConfig) -> LayerConfig:

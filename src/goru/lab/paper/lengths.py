@@ -17,18 +17,14 @@ from goru.lab.training.config import OptimizerConfig, RunConfig
 LENGTHS = (50, 100, 200, 500, 1000, 2000)
 
 
-def solved_at(record: Record) -> int | None:
-    """The iteration of the first evaluation below 10 % of the baseline."""
-    return record.first_step_below(SOLVED * record.baseline)
-
-
 def _runs(group: Group, name: str, length: int) -> list[Record]:
     return [record for record in group.runs(name) if getattr(record.config.task, "delay", 0) == length]
 
 
 def _steps(records: list[Record]) -> list[int]:
-    """When those runs solved the task that did."""
-    return [step for record in records if (step := solved_at(record)) is not None]
+    """When those runs that solved the task were first below 10 % of the baseline."""
+    steps = (record.first_step_below(SOLVED * record.baseline) for record in records)
+    return [step for step in steps if step is not None]
 
 
 def _cell(length: int) -> Column:

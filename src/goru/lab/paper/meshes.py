@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from goru.lab.cells import LayerConfig
-from goru.lab.paper.definition import Drawing, Experiment, Smaller
+from goru.lab.paper import starts
+from goru.lab.paper.definition import Drawing
 from goru.lab.paper.outcomes import Group
-from goru.lab.paper.starts import STEPS, TASKS, draw, scores_of, separates, study_columns
-from goru.lab.training.config import OptimizerConfig, RunConfig
+from goru.lab.paper.starts import STEPS, draw, scores_of, separates, study_columns
 
 QUARTERS = LayerConfig(cell="goru", hidden_size=128, init="quarters", memory=STEPS)
 FFT = "fft"
@@ -33,19 +33,15 @@ def lowest_score(group: Group) -> str:
     return f"of {len(scores)} meshes, {chosen} has the lowest score, {100 * scores[chosen]:.1f}{beside}."
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = replace(
+    starts.EXPERIMENT,
     name="meshes",
     title="Study: the mesh of a GORU with memory",
     label="Meshes",
     place=13,
     summary="Six meshes of a GORU with memory, on short versions of the three synthetic tasks.",
-    base=RunConfig(
-        experiment="meshes", steps=1_600, batch=64, optimizer=OptimizerConfig(lr=0.001), task=TASKS["copying"]["task"]
-    ),
+    base=replace(starts.EXPERIMENT.base, experiment="meshes", steps=1_600, batch=64),
     models=MODELS,
-    variants=TASKS,
-    parts="problems",
-    quick=Smaller({"steps": 40, "batch": 8, "eval_every": 20, "layer.hidden_size": 16}, variants=tuple(TASKS)),
     matched="Sizes: the same for every mesh.",
     decisions=(
         "The rule, written before the runs: what has the lowest score is what `memory=` uses by default.",
@@ -57,9 +53,5 @@ EXPERIMENT = Experiment(
     ),
     columns=study_columns(MODELS),
     drawings=(Drawing("map", "Final loss by mesh and task, % of the baseline", draw, (7.2, 3.6), separates),),
-    measure=None,
     finding=lowest_score,
-    curves=False,
-    folded="Results of this study",
-    time_steps=lambda task: float(getattr(task, "length", STEPS)),
 )

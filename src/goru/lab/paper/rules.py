@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from goru.lab.paper.models import title
 from goru.lab.paper.outcomes import Group, Record, Spread, number, spread
-
-if TYPE_CHECKING:
-    from goru.lab.paper.definition import Experiment
 
 SOLVED = 0.1
 """Solved: final test loss below this fraction of the baseline."""
@@ -41,10 +37,6 @@ class Facts:
         self.seeds: dict[str, int] = {}
         """The number of seeds of each model behind the verdict."""
 
-    @property
-    def experiment(self) -> Experiment:
-        return self.group.experiment
-
     def name(self, model: str) -> str:
         return self.stand_in if model == "goru" and self.stand_in else model
 
@@ -67,8 +59,8 @@ class Facts:
         name = self.name(model)
         complete = self.group.seed_means(name, score)
         if not complete:
-            done, all_parts = self.group.parts_done(name, score), self.experiment.part_count
-            raise MissingError(f"{done} of {all_parts} {self.experiment.parts} of {self.title(model)} finished")
+            one, done = self.group.experiment, self.group.parts_done(name, score)
+            raise MissingError(f"{done} of {one.part_count} {one.parts} of {self.title(model)} finished")
         self.seeds[name] = len(complete)
         return spread([100 * mean for mean in complete])
 

@@ -52,19 +52,23 @@ def _is_baseline(value: Any) -> bool:
     return is_number(value) and value > SMALLEST_BASELINE
 
 
+_FITS = {
+    **dict.fromkeys(("step", "last_step", "parameters", "hidden_to_hidden_parameters"), is_count),
+    **dict.fromkeys(("seconds", "total_seconds", "steps_per_s", "best_step", "finished_time"), _is_amount),
+    "baseline": _is_baseline,
+}
+"""What the numbers of a run have to be, by name."""
+
+
 def check_line(where: str, line: Any) -> None:
     """Raise LabError if a line of metrics.jsonl is malformed."""
     if not isinstance(line, dict) or not {"step", "seconds"} <= {*line}:
         raise LabError(f"{where} should be an object of numbers with step and seconds.")
     for name, value in line.items():
-        if name in ("step", "last_step"):
-            fits = is_count(value)
-        elif name.endswith(DIVERGING):
+        if name.endswith(DIVERGING):
             fits = is_number(value, LARGEST_LOSS) or (isinstance(value, float) and not math.isfinite(value))
-        elif name == "baseline":
-            fits = _is_baseline(value)
         else:
-            fits = _is_amount(value) if name in ("seconds", "steps_per_s") else is_number(value)
+            fits = _FITS.get(name, is_number)(value)
         if not fits:
             raise LabError(f"{where} should be an object of numbers within bounds; {name:.40} is {value!r:.40}.")
 
@@ -81,11 +85,9 @@ def check_result(file: Path, result: Any) -> None:
     """Raise LabError if result.json is malformed."""
     if not isinstance(result, dict):
         raise LabError(f"{file} should be an object.")
-    needed = {"step": is_count, "parameters": is_count, "hidden_to_hidden_parameters": is_count}
-    needed |= {"total_seconds": _is_amount, "baseline": _is_baseline}
-    optional = dict.fromkeys(("best_step", "finished_time", "steps_per_s"), _is_amount)
-    for name, fits in (needed | {name: fits for name, fits in optional.items() if name in result}).items():
-        if not fits(result.get(name)):
+    optional = [name for name in ("best_step", "finished_time", "steps_per_s") if name in result]
+    for name in ("step", "parameters", "hidden_to_hidden_parameters", "total_seconds", "baseline", *optional):
+        if not _FITS[name](result.get(name)):
             raise LabError(f"{file} should have a number within bounds as {name}, got {result.get(name)!r:.40}.")
     final = result.get("final")
     if not isinstance(final, dict) or not final or not all(is_number(value, LARGEST_LOSS) for value in final.values()):

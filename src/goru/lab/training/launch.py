@@ -11,16 +11,16 @@ import socket
 import sys
 import uuid
 
-from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
-    RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
     RendezvousStoreInfo,
     rendezvous_handler_registry,
 )
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from goru.lab.errors import RunInterruptedError
@@ -29,44 +29,23 @@ LOOPBACK = "127.0.0.1"
 BACKEND = "goru-loopback"
 
 
-class LoopbackRendezvous(RendezvousHandler):
+class LoopbackRendezvous(StaticTCPRendezvous):
     """One agent, and a store on a free port of 127.0.0.1."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
-        self.run_id = parameters.run_id
-        self._store: Store | None = None
-        self._port = 0
+        listener = socket.create_server((LOOPBACK, 0))
+        port = listener.getsockname()[1]
+        super().__init__(LOOPBACK, port, rank=0, world_size=1, run_id=parameters.run_id, timeout=600)
+        self._on_loopback = TCPStore(
+            LOOPBACK, port, 1, True, multi_tenant=True, master_listen_fd=listener.detach(), use_libuv=False
+        )
 
     def next_rendezvous(self) -> RendezvousInfo:
-        if self._store is None:
-            listener = socket.create_server((LOOPBACK, 0))
-            self._port = listener.getsockname()[1]
-            self._store = TCPStore(
-                LOOPBACK, self._port, 1, True, multi_tenant=True, master_listen_fd=listener.detach(), use_libuv=False
-            )
-        store = PrefixStore(self.run_id, self._store)
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, self._port))
-
-    @property
-    def use_agent_store(self) -> bool:
-        return True
+        store = PrefixStore(self.run_id, self._on_loopback)
+        return RendezvousInfo(store, self.rank, self.world_size, RendezvousStoreInfo(LOOPBACK, self.master_port))
 
     def get_backend(self) -> str:
         return BACKEND
-
-    def get_run_id(self) -> str:
-        return self.run_id
-
-    def is_closed(self) -> bool:
-        return False
-
-    def set_closed(self) -> None: ...
-
-    def num_nodes_waiting(self) -> int:
-        return 0
-
-    def shutdown(self) -> bool:
-        return True
 
 
 def launch(processes: int, argv: list[str]) -> int:
