@@ -38,14 +38,13 @@ class AblatedGORU(nn.Module):
             u = layer.orthogonal_matrix()
         if layer.memory is not None:
             bias = torch.cat([bias[:-H], bias[-H:] / layer.get_buffer("memory_l0")])
+        kernel = GORU if self.modrelu else GRU
+        backend = backends.choose(layer.backend, x.device, x.dtype, kernel.name, H)
         if self.modrelu:
-            backend = backends.choose(layer.backend, x.device, x.dtype, GORU.name, H)
             inputs = GoruInputs(x, h0, weight_ih, weight_hh, bias, u, None, lengths)
             output, h_n = GORU(inputs, GoruOptions(layer.unit.mesh), backend)
         else:
-            backend = backends.choose(layer.backend, x.device, x.dtype, GRU.name, H)
             gates = torch.cat([weight_hh, u])
-            output, h_n = GRU(
-                GruInputs(x, h0, weight_ih, gates, bias, torch.zeros_like(bias), lengths), GatedOptions(), backend
-            )
+            inputs = GruInputs(x, h0, weight_ih, gates, bias, torch.zeros_like(bias), lengths)
+            output, h_n = GRU(inputs, GatedOptions(), backend)
         return output, h_n.unsqueeze(0)

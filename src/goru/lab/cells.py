@@ -162,8 +162,11 @@ class LayerConfig:
     """Implementation of GORU and EURNN (triton: GORU on NVIDIA devices)."""
 
 
-def check_ranges(layer: LayerConfig) -> None:
-    """Raise LabError, in terms of the options of `goru run`, for a setting that no layer can have."""
+def make_layer(layer: LayerConfig, input_size: int) -> nn.Module:
+    """The recurrent layer of a configuration, initialized.
+
+    A setting that no layer can have is a LabError, in terms of the options of `goru run`.
+    """
     reads = CELLS[layer.cell].reads
     if layer.hidden_size < 1:
         raise LabError(f"--hidden-size should be at least 1; got {layer.hidden_size}.")
@@ -176,9 +179,4 @@ def check_ranges(layer: LayerConfig) -> None:
         if not 1 <= layer.capacity <= layer.hidden_size:
             units = f"{layer.hidden_size}, the number of units"
             raise LabError(f"--capacity should be from 1 to {units}; got {layer.capacity}.")
-
-
-def make_layer(layer: LayerConfig, input_size: int) -> nn.Module:
-    """The recurrent layer of a configuration, initialized; LabError if one of its settings is out of range."""
-    check_ranges(layer)
     return CELLS[layer.cell].make(input_size, layer)

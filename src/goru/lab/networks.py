@@ -36,19 +36,22 @@ class StepTagger(nn.Module):
         return self.head(self.recurrent(one_hot(symbols, self.symbols, self.head.weight))[0])
 
 
-class LanguageModel(nn.Module):
-    """One-hot symbols and a state -> logits of the next symbol at every step, and the state at the end."""
+class WithHead(nn.Module):
+    """A recurrent layer with a linear head."""
 
-    def __init__(self, make_recurrent: MakeRecurrent, symbols: int) -> None:
+    def __init__(self, make_recurrent: MakeRecurrent, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.symbols = symbols
-        self.recurrent: Any = make_recurrent(symbols)
-        self.head = glorot_head(self.recurrent.hidden_size, symbols)
+        self.recurrent: Any = make_recurrent(inputs)
+        self.head = glorot_head(self.recurrent.hidden_size, outputs)
+
+
+class LanguageModel(WithHead):
+    """One-hot symbols and a state -> logits of the next symbol at every step, and the state at the end."""
 
     def forward(self, symbols: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """(T, B) symbols to (T, B, S) logits; the state is a list of tensors, empty where a text begins."""
         hx = None if not state else state[0] if len(state) == 1 else tuple(state)
-        output, after = self.recurrent(one_hot(symbols, self.symbols, self.head.weight), hx)
+        output, after = self.recurrent(one_hot(symbols, self.head.out_features, self.head.weight), hx)
         return self.head(output), [after] if isinstance(after, Tensor) else list(after)
 
 
@@ -89,26 +92,16 @@ class QuestionReader(nn.Module):
         return self.head(output[0])
 
 
-class LastStep(nn.Module):
+class LastStep(WithHead):
     """A recurrent layer with a linear head on its last output: (T, B, I) to (B, O)."""
-
-    def __init__(self, make_recurrent: MakeRecurrent, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.recurrent: Any = make_recurrent(inputs)
-        self.head = glorot_head(self.recurrent.hidden_size, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
         output, _ = self.recurrent(inputs.to(self.head.weight.device))
         return self.head(output[-1])
 
 
-class FrameRegressor(nn.Module):
+class FrameRegressor(WithHead):
     """Frames -> recurrent layer -> linear head: a prediction of the next frame at every step."""
-
-    def __init__(self, make_recurrent: MakeRecurrent, bins: int) -> None:
-        super().__init__()
-        self.recurrent: Any = make_recurrent(bins)
-        self.head = glorot_head(self.recurrent.hidden_size, bins)
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         """(T, B, bins) frames, of which `lengths` (B) count, to (T, B, bins)."""

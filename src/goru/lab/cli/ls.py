@@ -18,9 +18,8 @@ class Options:
 
 def main(argv: list[str], console: Console) -> int:
     parse(Options, "ls", argv)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("experiment", "shown in", "models", "settings", "length", "cost of one seed"):
-        table.add_column(heading)
+    headings = ("experiment", "shown in", "models", "settings", "length", "cost of one seed")
+    table = Table(*headings, box=None, pad_edge=False, header_style="bold")
     for one in paper.EXPERIMENTS.values():
         steps = one.base.steps
         length = f"{steps} steps" if steps else f"{one.base.epochs} epochs"

@@ -44,17 +44,13 @@ def write_report(runs: Path, out: Path, console: Console, variants: set[str] | N
             console.print(shown)
             console.print()
     verdicts = [v for v in written.verdicts if v.variant and (variants is None or v.variant in variants)]
-    judged = Table(title="The paper's claims on these runs", title_justify="left", box=None, pad_edge=False)
+    title = "The paper's claims on these runs"
+    judged = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
     for verdict in verdicts:
         judged.add_row(verdict.claim.name, verdict.runs, verdict.status, verdict.claim.text)
     if judged.rows:
-        judged.show_header = False
         console.print(judged)
         console.print()
-    for sentence in written.learned:
-        console.print(sentence, soft_wrap=True)
-    for notice in written.notices:
-        console.print(notice, soft_wrap=True)
-    for problem in written.problems:
-        console.print(f"skipped: {printable(problem)}", soft_wrap=True)
-    console.print(f"Page with the figures: {written.page.resolve()}", soft_wrap=True)
+    skipped = [f"skipped: {printable(problem)}" for problem in written.problems]
+    for line in (*written.learned, *written.notices, *skipped, f"Page with the figures: {written.page.resolve()}"):
+        console.print(line, soft_wrap=True)

@@ -64,7 +64,7 @@ class PennTreebankProblem(DataProblem):
         self._targets = train[1 : lane * lanes + 1].view(lanes, lane).t().contiguous()
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
-        return LanguageModel(make_recurrent, len(self.alphabet))
+        return LanguageModel(make_recurrent, len(self.alphabet), len(self.alphabet))
 
     def batch(self, step: int) -> Segment:
         assert self.steps_per_epoch is not None

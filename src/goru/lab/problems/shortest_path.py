@@ -31,15 +31,14 @@ _NO_OUTPUT = -100
 def load(task: ShortestPath) -> dict[str, list[Example]]:
     """The examples of each split."""
     if task.data == "generated":
-        return {split: _generate(task, split, size * task.graphs // SIZES["train"]) for split, size in SIZES.items()}
+        made = {
+            split: graphs.write(size * task.graphs // SIZES["train"], stream(TEST_SEED + task.fold, split))
+            for split, size in SIZES.items()
+        }
+        return {name: paths.parse(made[name], f"generated graphs, fold {task.fold}, {name}") for name in made}
     names = {split: f"fold_{task.fold}/noisy_rnn/{file}" for split, file in _FILES.items()}
     content = datasets.read(datasets.dataset("shortest_path"), list(names.values()))
     return {split: paths.parse(content[name], name) for split, name in names.items()}
-
-
-def _generate(task: ShortestPath, split: str, count: int) -> list[Example]:
-    content = graphs.write(count, stream(TEST_SEED + task.fold, split))
-    return paths.parse(content, f"generated graphs, fold {task.fold}, {split}")
 
 
 def encode(examples: list[Example], *, feed_path: bool = False) -> Batch:
@@ -113,28 +112,16 @@ class ShortestPathProblem(DataProblem):
         The answer is source, a middle node, target, end, end: the middle is any other node, or a neighbor
         of the source.
         """
-        any_node, neighbor = _without_learning(self._examples["test"])
-        return {
-            "examples": {split: len(some) for split, some in self._examples.items()},
-            "any_node_accuracy": any_node[0],
-            "any_node_sequence_accuracy": any_node[1],
-            "neighbour_accuracy": neighbor[0],
-            "neighbour_sequence_accuracy": neighbor[1],
-        }
-
-
-def _without_learning(examples: list[Example]) -> list[tuple[float, float]]:
-    """Expected accuracy of symbols and of sequences, with any node and with a neighbor in the middle."""
-    levels = []
-    for choose in ("any", "neighbor"):
-        right = whole = outputs = 0.0
-        for tokens, path in examples:
-            statements = tokens[: INPUT_STEPS - 4].reshape(-1, 4)
-            neighbors = int((statements[:, 0] == path[0]).sum())
-            chance = 1 / (NODES - 2) if choose == "any" else 1 / neighbors
-            outputs += len(path) + 1
-            # Besides the middle: source, target and end of a path of three; else source and the last end.
-            right += chance + (3 if len(path) == 3 else 2)
-            whole += chance if len(path) == 3 else 0
-        levels.append((right / outputs, whole / len(examples)))
-    return levels
+        found: dict[str, Any] = {"examples": {split: len(some) for split, some in self._examples.items()}}
+        for middle in ("any_node", "neighbour"):
+            right = whole = outputs = 0.0
+            for tokens, path in self._examples["test"]:
+                statements = tokens[: INPUT_STEPS - 4].reshape(-1, 4)
+                choices = NODES - 2 if middle == "any_node" else int((statements[:, 0] == path[0]).sum())
+                outputs += len(path) + 1
+                # Besides the middle: source, target and end of a path of three; else source and the last end.
+                right += 1 / choices + (3 if len(path) == 3 else 2)
+                whole += 1 / choices if len(path) == 3 else 0
+            accuracy, of_sequences = right / outputs, whole / len(self._examples["test"])
+            found |= {f"{middle}_accuracy": accuracy, f"{middle}_sequence_accuracy": of_sequences}
+        return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,10 +49,8 @@ def splits(task: Speech) -> dict[str, Callable[[], Iterator[np.ndarray]]]:
     """For each split a function that reads its utterances, on the scale of 16-bit numbers."""
     if task.data == "generated":
         sizes = {"train": 20, "valid": 5, "test": 8}
-        return {
-            split: lambda split=split, n=n: _generated(split, task.utterances * n // 20) for split, n in sizes.items()
-        }
-    return {split: lambda split=split: _recorded(task, split) for split in SPLITS}
+        return {split: partial(_generated, split, task.utterances * n // 20) for split, n in sizes.items()}
+    return {split: partial(_recorded, task, split) for split in SPLITS}
 
 
 def _recorded(task: Speech, split: str) -> Iterator[np.ndarray]:
@@ -112,7 +111,7 @@ class SpeechProblem(DataProblem):
         return self._sets[split]
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
-        return FrameRegressor(make_recurrent, BINS)
+        return FrameRegressor(make_recurrent, BINS, BINS)
 
     def _cut(self, split: str, rows: Tensor) -> Frames:
         frames, lengths = self.frames(split).padded(rows)

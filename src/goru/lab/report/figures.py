@@ -41,10 +41,9 @@ class Series:
     high: np.ndarray
 
     @property
-    def end(self) -> float:
-        """The last loss that is a number; nan if none is."""
-        known = self.mean[np.isfinite(self.mean)]
-        return float(known[-1]) if len(known) else math.nan
+    def known(self) -> np.ndarray:
+        """The losses that are numbers."""
+        return self.mean[np.isfinite(self.mean)]
 
 
 def series(group: Group) -> list[Series]:
@@ -67,7 +66,7 @@ def reading(group: Group) -> str:
         lengths = [{len(record.test.steps) for record in group.shown(model)} for model in group.models]
         cut = ", up to the last iteration that all reached" if any(len(some) > 1 for some in lengths) else ""
         found.append(f"Lines: mean over the runs of a model{cut}. Shading: their range.")
-    highest = max((float(v.max()) for s in shown if len(v := s.mean[np.isfinite(s.mean)])), default=0.0)
+    highest = max((float(s.known.max()) for s in shown if len(s.known)), default=0.0)
     if highest > limits(group, shown)[1]:
         found.append(f"Off the scale: losses up to {highest:,.{0 if highest >= 100 else 1}f}.")
     return " ".join(found)
@@ -75,7 +74,7 @@ def reading(group: Group) -> str:
 
 def caption(group: Group) -> str:
     """Which curves are lowest and highest: at the end, or where the validation loss chose; and which rise again."""
-    known = {s.model.title: values for s in series(group) if len(values := s.mean[np.isfinite(s.mean)])}
+    known = {s.model.title: s.known for s in series(group) if len(s.known)}
     if len(known) < 2:
         return ""
     on_test = held_out(group) == "test loss"
@@ -109,8 +108,8 @@ def limits(group: Group, shown: list[Series]) -> tuple[float, float]:
     If no model has learned anything yet, all of every curve. A run that has only just begun does not count.
     """
     one = group.experiment
-    finite = [s.mean[np.isfinite(s.mean)] for s in shown]
-    known = [values for values in finite if len(values) and len(values) >= max(map(len, finite)) / 20]
+    longest = max((len(s.known) for s in shown), default=0)
+    known = [s.known for s in shown if len(s.known) and len(s.known) >= longest / 20]
     if not known:
         return 0.01 * group.baseline if one.log_loss else 0.0, 1.6 * group.baseline
     lowest, highest = min(float(v.min()) for v in known), max(float(v.max()) for v in known)
@@ -179,11 +178,9 @@ def losses_for_page(group: Group) -> dict[str, Any]:
     }
 
 
-def gates_for_page(group: Group) -> dict[str, Any] | None:
-    """The gates of a group as JSON, without models whose sequence has other noise."""
+def gates_for_page(group: Group) -> dict[str, Any]:
+    """The gates of a group that has some as JSON, without models whose sequence has other noise."""
     found = with_gates(group)
-    if not found:
-        return None
     first = next(iter(found.values()))
     return {
         "kind": "gates",
@@ -303,8 +300,9 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
     if log:
         axes.set_yscale("log")
     axes.set_ylim(low, high)
-    for k, s in enumerate(s for s in shown if s.end > high):  # ends off the scale: an arrow and the value
-        text = f"▲ {s.end:.3g}"
+    off = [s for s in shown if len(s.known) and s.known[-1] > high]
+    for k, s in enumerate(off):  # ends off the scale: an arrow and the value
+        text = f"▲ {s.known[-1]:.3g}"
         axes.text(0.99, 0.98 - 0.07 * k, text, color=s.model.color, ha="right", va="top", transform=axes.transAxes)
     axes.set_xlim(left=0)
     axes.set_xlabel("iterations" if along == "steps" else "minutes of training")

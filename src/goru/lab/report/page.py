@@ -90,6 +90,5 @@ def _linked(sentence: overview.Sentence) -> Markup:
 
 def _image(figure: Figure) -> str:
     """A figure as a data URL. As a separate image, its ids cannot clash with those of another."""
-    if figure.photographic:
-        return f"data:image/png;base64,{base64.b64encode(figure.png).decode()}"
-    return f"data:image/svg+xml;base64,{base64.b64encode(figure.svg.encode()).decode()}"
+    kind, content = ("png", figure.png) if figure.photographic else ("svg+xml", figure.svg.encode())
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

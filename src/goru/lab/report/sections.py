@@ -93,8 +93,8 @@ class Variant:
     def interactive(self) -> dict[str, Any]:
         """The data of the interactive figures, by the name of the figure that each replaces."""
         found = {self.curve.name: figures.losses_for_page(self.group)} if self.curve else {}
-        if self.gates is not None and (gates := figures.gates_for_page(self.group)):
-            found[self.gates.name] = gates
+        if self.gates is not None:
+            found[self.gates.name] = figures.gates_for_page(self.group)
         return found
 
     @property

@@ -28,7 +28,7 @@ from goru.lab.training.checkpoints import Checkpoint
 from goru.lab.training.config import RunConfig
 from goru.lab.training.environment import OtherKernelsError
 from goru.lab.training.loop import DivergedError
-from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, UnusableCheckpointError, hold
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, UnusableCheckpointError, finished, hold
 from goru.lab.training.state import Training
 
 T = TypeVar("T")
@@ -52,27 +52,15 @@ class Group:
 
     def part(self, batch: Any, weight: Callable[[Any], float]) -> tuple[Any, float]:
         """This process's rows of a batch, and their share in its loss, which is a mean over `weight` terms."""
-        rows = self._rows(count_rows(batch))
+        rows = self.rows(count_rows(batch))
         if rows.start == rows.stop:  # fewer rows than processes: this one takes part in the exchange with weight 0
             return take_rows(batch, slice(0, 1)), 0.0
         mine = take_rows(batch, rows)
         return mine, weight(mine) / weight(batch)
 
-    def _rows(self, count: int) -> slice:
+    def rows(self, count: int) -> slice:
+        """This process's part of so many rows."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
-
-    def scatter(self, states: list[Tensor]) -> list[Tensor]:
-        """This process's rows of carried states."""
-        return take_rows(states, self._rows(count_rows(states))) if states else []
-
-    def gather(self, states: list[Tensor]) -> list[Tensor]:
-        """The carried states of all rows: the inverse of `scatter`."""
-        if not states:
-            return states
-        everyone: list[Any] = [None] * self.size
-        with self.linked():
-            dist.all_gather_object(everyone, [state.cpu() for state in states])
-        return [torch.cat(parts, 0 if parts[0].dim() == 1 else 1) for parts in zip(*everyone, strict=True)]
 
     def sums(self, *values: float) -> list[float]:
         """The sums over all processes."""
@@ -139,10 +127,15 @@ class DistributedTraining(Training):
         return tuple(map(bool, self.group.sums(*wishes)))
 
     def all_carried(self) -> list[Tensor]:
-        return self.group.gather(self.carry)
+        if not self.carry:
+            return []
+        everyone: list[Any] = [None] * self.group.size
+        with self.group.linked():
+            dist.all_gather_object(everyone, [state.cpu() for state in self.carry])
+        return [torch.cat(parts, 0 if parts[0].dim() == 1 else 1) for parts in zip(*everyone, strict=True)]
 
     def own_carried(self, states: list[Tensor]) -> list[Tensor]:
-        return self.group.scatter(states)
+        return take_rows(states, self.group.rows(count_rows(states))) if states else []
 
 
 class ReadOnlyRunDirectory(RunDirectory):
@@ -179,7 +172,7 @@ def train(
             nonlocal prepared, run
             prepared = loop.prepare(config, runs, DistributedTraining, from_run)
             run = stack.enter_context(hold(config, runs))
-            result = run.result()
+            result = finished(run.path)
             return result, run.load_checkpoint() if result is None else None
 
         result, saved = group.from_first(open_run)

@@ -11,8 +11,9 @@ from torch import Tensor
 from goru.lab.errors import LabError
 from goru.lab.training.checks import check_metrics
 from goru.lab.training.config import RunConfig, differences
-from goru.lab.training.run_directory import RunDirectory, has_begun, hold, read_config, read_json, read_metrics
+from goru.lab.training.run_directory import RunDirectory, finished, has_begun, hold, read_config, read_metrics
 from goru.lab.training.state import planned_steps
+from goru.lab.untrusted import read_json
 
 
 def begin_from(earlier: Path, config: RunConfig, runs: Path) -> None:
@@ -49,9 +50,8 @@ def _first_steps(earlier: Path, config: RunConfig) -> tuple[dict[str, Tensor], d
         raise LabError(f"only the number of steps or epochs may differ ({differences(same, config)}).")
     if config.optimizer.schedule != "constant":
         raise LabError("its learning rates depended on the number of steps (--schedule linear).")
-    source = RunDirectory(earlier, there)
-    source.result()  # the files of a finished run are as it wrote them
-    saved = source.load_checkpoint(change=False)
+    finished(earlier)  # if so, its files are as it wrote them
+    saved = RunDirectory(earlier, there).load_checkpoint(change=False)
     if saved is None:
         raise LabError("it has no checkpoint.")
     tensors, position = saved

@@ -18,7 +18,7 @@ from goru.lab.training import environment
 from goru.lab.training.checkpoints import Checkpoint
 from goru.lab.training.config import RunConfig
 from goru.lab.training.from_run import begin_from
-from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, check_free, has_begun, hold
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, check_free, finished, has_begun, hold
 from goru.lab.training.state import Training
 
 T = TypeVar("T", bound=Training)
@@ -47,7 +47,7 @@ def train(
     """
     prepared = prepare(config, runs, Training, from_run)
     with hold(config, runs) as run:
-        if (result := run.result()) is not None:
+        if (result := finished(run.path)) is not None:
             return result
         saved = run.load_checkpoint()
         with enough_memory():

@@ -72,10 +72,6 @@ class RunDirectory:
 
     # Reading what an earlier attempt left
 
-    def result(self) -> dict[str, Any] | None:
-        """The result, if the run is finished; LabError if a file of a finished run is malformed or has changed."""
-        return finished(self.path)
-
     def load_checkpoint(self, *, change: bool = True) -> Checkpoint | None:
         """Tensors and position of the last checkpoint; None if there is none yet.
 
