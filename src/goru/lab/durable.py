@@ -84,17 +84,12 @@ def make_folder(folder: Path, root: Path | None = None) -> None:
         except OSError:  # some systems do not say first that it exists
             if not os.path.lexists(one):
                 raise
-            _expect_folder(one)
+            if one.is_symlink():
+                raise NotADirectoryError(f"{one} is a link: name the folder that it points to") from None
+            if not one.is_dir():
+                raise _no_folder(one) from None
         else:
             sync_folder(one.parent)
-
-
-def _expect_folder(folder: Path) -> None:
-    mode = os.lstat(folder).st_mode
-    if stat.S_ISLNK(mode):
-        raise NotADirectoryError(f"{folder} is a link: name the folder that it points to")
-    if not stat.S_ISDIR(mode):
-        raise _no_folder(folder)
 
 
 def _no_folder(path: Path) -> NotADirectoryError:

@@ -175,11 +175,8 @@ def _wanted_name(archive: Path, member: str, wanted: Mapping[str, int]) -> str |
     parts = PurePosixPath(member.replace("\\", "/")).parts
     if ".." in parts or member.startswith(("/", "\\")) or member[1:2] == ":":
         raise DataDamagedError(f"{archive} holds a path that leads out of it ({member!r}); it is not trusted.")
-    for first in range(len(parts)):
-        name = "/".join(parts[first:])
-        if name in wanted:
-            return name
-    return None
+    names = ("/".join(parts[first:]) for first in range(len(parts)))
+    return next((name for name in names if name in wanted), None)
 
 
 def _check_length(archive: Path, member: str, size: int, expected: int) -> None:

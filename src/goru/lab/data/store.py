@@ -50,12 +50,8 @@ def search_first(folder: Path) -> None:
 
 def find(dataset: DataSet) -> Path | None:
     """The first folder that holds a set, or some of it."""
-    for root in roots():
-        for name in (dataset.name, dataset.name.upper()):
-            folder = root / name
-            if _holds(folder, dataset):
-                return folder
-    return None
+    folders = (root / name for root in roots() for name in (dataset.name, dataset.name.upper()))
+    return next((folder for folder in folders if _holds(folder, dataset)), None)
 
 
 def require(dataset: DataSet) -> Path:
@@ -161,10 +157,7 @@ def _holds(folder: Path, dataset: DataSet) -> bool:
 
 def _single(folder: Path, part: Part) -> Path | None:
     """The part as a separate file, plain or gzipped."""
-    for file in (folder / part.name, folder / f"{part.name}.gz"):
-        if file.is_file():
-            return file
-    return None
+    return next((file for file in (folder / part.name, folder / f"{part.name}.gz") if file.is_file()), None)
 
 
 def _read_parts(folder: Path, dataset: DataSet, parts: Iterable[Part]) -> dict[str, bytes]:

@@ -30,7 +30,18 @@ class Registry(Mapping[str, Experiment]):
 
     @cached_property
     def _found(self) -> dict[str, Experiment]:
-        return _find()
+        names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+        modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
+        own = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
+        found = {one.name: one for one in sorted(own, key=lambda one: one.place)}
+        for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+            one = getattr(_run(Path(path).expanduser()), "EXPERIMENT", None)
+            if not isinstance(one, Experiment):
+                raise LabError(f"{path} (named by {VARIABLE}) should define EXPERIMENT, a goru.lab.paper.Experiment.")
+            if one.name in found:
+                raise LabError(f"{path} (named by {VARIABLE}): the experiment {one.name} exists; choose another name.")
+            found[one.name] = one
+        return found
 
     def __getitem__(self, name: str) -> Experiment:
         return self._found[name]
@@ -40,21 +51,6 @@ class Registry(Mapping[str, Experiment]):
 
     def __len__(self) -> int:
         return len(self._found)
-
-
-def _find() -> dict[str, Experiment]:
-    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
-    own = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
-    found = {one.name: one for one in sorted(own, key=lambda one: one.place)}
-    for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
-        one = getattr(_run(Path(path).expanduser()), "EXPERIMENT", None)
-        if not isinstance(one, Experiment):
-            raise LabError(f"{path} (named by {VARIABLE}) should define EXPERIMENT, a goru.lab.paper.Experiment.")
-        if one.name in found:
-            raise LabError(f"{path} (named by {VARIABLE}): the experiment {one.name} exists; choose another name.")
-        found[one.name] = one
-    return found
 
 
 def _run(path: Path) -> ModuleType:

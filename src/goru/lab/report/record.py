@@ -33,8 +33,7 @@ _ATTEMPT = ("start_time", "from_step", "versions", "backend", "isa")
 
 def load(folder: Path) -> tuple[list[Group], list[str]]:
     """The groups in a folder of runs, in the paper's order, and sentences about runs that cannot be read."""
-    groups: dict[tuple[str, str], Group] = {}
-    problems = []
+    found, problems = [], []
     for path in runs.find(folder):
         try:
             record = read(path)
@@ -50,11 +49,14 @@ def load(folder: Path) -> tuple[list[Group], list[str]]:
         elif other := one.other_settings(c):
             problems.append(f"{path} is skipped: its settings differ from {c.variant} ({other}).")
         else:
-            variant = one.group_of(c.variant)
-            group = groups.setdefault((one.name, variant), Group(one, variant))
-            group.models.setdefault(c.model, []).append(record)
-    ordered = [_in_order(groups[key]) for key in sorted(groups, key=_order)]
-    return ordered, [printable(problem) for problem in problems]
+            found.append(record)
+    groups: dict[tuple[str, str], Group] = {}
+    for record in sorted(found, key=_order):
+        one = paper.experiment(record.config.experiment)
+        variant = one.group_of(record.config.variant)
+        group = groups.setdefault((one.name, variant), Group(one, variant))
+        group.models.setdefault(record.config.model, []).append(record)
+    return list(groups.values()), [printable(problem) for problem in problems]
 
 
 def full_size(folder: Path) -> list[Group]:
@@ -65,17 +67,12 @@ def full_size(folder: Path) -> list[Group]:
     return [group for group in groups if not group.kind]
 
 
-def _order(key: tuple[str, str]) -> tuple[int, bool, bool, str]:
-    """The paper's order; its own setting first, the small version and generated data last."""
-    name, variant = key
-    return list(paper.EXPERIMENTS).index(name), variant != "paper", bool(paper.split_variant(variant)[0]), variant
-
-
-def _in_order(group: Group) -> Group:
-    """The group with its models in the experiment's order."""
-    known = list(group.experiment.models)
-    names = sorted(group.models, key=lambda m: (known.index(m) if m in known else len(known), m))
-    return Group(group.experiment, group.variant, {name: group.models[name] for name in names})
+def _order(record: Record) -> tuple[Any, ...]:
+    """The paper's order; its own setting first, the small version and generated data last; models as it lists them."""
+    one, model = paper.experiment(record.config.experiment), record.config.model
+    variant, known = one.group_of(record.config.variant), [*one.models, model]
+    kind, _ = paper.split_variant(variant)
+    return [*paper.EXPERIMENTS].index(one.name), variant != "paper", bool(kind), variant, known.index(model), model
 
 
 def read(path: Path) -> Record | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 
 from goru.lab import durable
-from goru.lab.training.config import RunConfig
+from goru.lab.training.config import RunConfig, as_json
 from goru.lab.training.environment import processor
 from goru.lab.training.state import Training
 
@@ -63,4 +62,4 @@ def _clocks() -> tuple[float, float]:
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the timings as JSON, with the processor and the version of torch."""
     content = {"processor": processor(), "torch": torch.__version__, "timings": rows}
-    durable.replace(path, (json.dumps(content, indent=2) + "\n").encode())
+    durable.replace(path, as_json(content).encode())

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -18,9 +18,6 @@ from goru.lab.errors import LabError, nearest
 from goru.lab.tasks.task import Task
 from goru.lab.training.checks import has_type
 from goru.lab.untrusted import parse_json
-
-if TYPE_CHECKING:
-    from goru.lab.paper.definition import Experiment
 
 LATER_FIELDS = {
     "optimizer.schedule": "constant",
@@ -108,7 +105,7 @@ class RunConfig:
         return runs / self.experiment / self.variant / self.model / f"seed{self.seed}"
 
     def to_json(self) -> str:
-        return _json(dataclasses.asdict(self))
+        return as_json(dataclasses.asdict(self))
 
     def digest(self) -> str:
         """A fingerprint of the whole configuration; fields added later do not change that of an older run."""
@@ -118,7 +115,7 @@ class RunConfig:
             fields = data[group] if group else data
             if name in fields and fields[name] == before:  # a task has fields of its own
                 del fields[name]
-        return hashlib.sha256(_json(data).encode()).hexdigest()
+        return hashlib.sha256(as_json(data).encode()).hexdigest()
 
 
 def from_json(text: str | bytes, source: str) -> RunConfig:
@@ -137,7 +134,11 @@ def from_json(text: str | bytes, source: str) -> RunConfig:
     experiment = str(data.get("experiment"))
     if experiment not in EXPERIMENTS:
         raise LabError(f"{source}: {nearest('experiment', experiment, EXPERIMENTS)}")
-    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": _task_type(data, EXPERIMENTS[experiment])}
+    # If the experiment has several tasks, it is the one with the fields of the file.
+    one, given = EXPERIMENTS[experiment], data.get("task")
+    names = {*given} if isinstance(given, dict) else set()
+    alike = [kind for kind in one.tasks() if {f.name for f in dataclasses.fields(kind)} == names]
+    nested = {"layer": LayerConfig, "optimizer": OptimizerConfig, "task": (*alike, type(one.base.task))[0]}
     for name, kind in nested.items():
         data[name] = _build(kind, data.get(name, {}), f"{source}: {name}")
     return _build(RunConfig, data, source)
@@ -150,16 +151,6 @@ INTEGER_LIMIT = 2**31
 """Bound of the integers of a configuration but the seed: products of two of them fit 64 bits."""
 
 
-def _task_type(data: dict[str, Any], experiment: Experiment) -> type:
-    """The class of a file's task: if an experiment has several, the one with the fields of the file."""
-    given = data.get("task")
-    if isinstance(given, dict):
-        for kind in experiment.tasks():
-            if {f.name for f in dataclasses.fields(kind)} == set(given):
-                return kind
-    return type(experiment.base.task)
-
-
 def plain_name(what: str, name: str) -> str:
     """`name`, if it is a valid folder name."""
     length = len(name.encode())
@@ -170,7 +161,8 @@ def plain_name(what: str, name: str) -> str:
     return name
 
 
-def _json(data: dict[str, Any]) -> str:
+def as_json(data: dict[str, Any]) -> str:
+    """As the files of a run have it."""
     return json.dumps(data, indent=2) + "\n"
 
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from goru.lab import durable, locks
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training import checks, manifest
-from goru.lab.training.config import RunConfig, as_on, differences, from_json
+from goru.lab.training.config import RunConfig, as_json, as_on, differences, from_json
 from goru.lab.untrusted import parse_json, read_bytes, read_json
 
 if TYPE_CHECKING:
@@ -48,10 +48,6 @@ DAMAGED = "checkpoint.damaged.safetensors"
 CONFIG_LIMIT = 2**20
 LOCK_ATTEMPTS, LOCK_PAUSE = 25, 0.02
 """How often to try to get a lock, and the seconds in between: `is_alive` holds it for an instant."""
-
-
-def _encode(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 class UnusableCheckpointError(LabError):
@@ -153,11 +149,11 @@ class RunDirectory:
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         with self._writing():
-            durable.replace(self.path / name, _encode(value))
+            durable.replace(self.path / name, as_json(value).encode())
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Finish the run: write the checksums of its files, then the result."""
-        content = _encode(result)
+        content = as_json(result).encode()
         with self._writing():
             os.fsync(self._metrics)
             found = manifest.contents(self.path) | {"result.json": content}

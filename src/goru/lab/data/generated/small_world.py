@@ -27,8 +27,7 @@ def write(task: int, questions: int, rng: np.random.Generator) -> bytes:
     lines: list[str] = []
     asked = 0
     while asked < questions:
-        story = tell(rng)
-        for line in story:
+        for line in tell(rng):
             lines.append(line)
             asked += "\t" in line
             if asked == questions:
