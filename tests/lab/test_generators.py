@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from goru.lab.problems.parenthesis import count
-from goru.lab.problems.recall import RecallProblem
+from goru.lab.problems.recall import CopyingProblem, DenoiseProblem, RecallProblem
 from goru.lab.tasks.copying import Copying
 from goru.lab.tasks.denoise import Denoise
 from goru.lab.tasks.parenthesis import Parenthesis
@@ -75,10 +75,10 @@ def test_recall_tasks_keep_their_form(task: RecallTask) -> None:
 
 def test_places() -> None:
     rng = stream(1, "train")
-    start = Copying(delay=20, placement="random").problem(0, 1).places(rng, 4000)
+    start = CopyingProblem(Copying(delay=20, placement="random"), 0, 1).places(rng, 4000)
     assert (np.diff(start, axis=0) == 1).all()
     assert (start.min(), start.max()) == (0, 28)  # the last block ends just before the marker
-    scattered = Denoise(delay=20).problem(0, 1).places(rng, 4000)
+    scattered = DenoiseProblem(Denoise(delay=20), 0, 1).places(rng, 4000)
     assert (np.diff(scattered, axis=0) > 0).all()  # distinct and rising
     # Each of the 29 places is taken with probability 10/29.
     taken = np.bincount(scattered.ravel(), minlength=29)

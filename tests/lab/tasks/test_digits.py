@@ -69,7 +69,9 @@ def test_numbers_in_thousandths_give_the_bytes_back() -> None:
 
 def problem(**settings: object) -> DigitsProblem:
     task = Digits(data="generated", digits=160, **settings)  # pyright: ignore
-    return task.problem(3, 10)
+    made = task.problem(3, 10)
+    assert isinstance(made, DigitsProblem)
+    return made
 
 
 def test_the_order_of_the_pixels_is_the_same_in_every_run() -> None:
@@ -77,6 +79,7 @@ def test_the_order_of_the_pixels_is_the_same_in_every_run() -> None:
     torch.testing.assert_close(order.batch(4).inputs.sum(0), rows.batch(4).inputs.sum(0))  # the same pixels
     assert not torch.equal(order.batch(4).inputs, rows.batch(4).inputs)
     other_seed = Digits(data="generated", digits=160).problem(8, 10)
+    assert isinstance(other_seed, DigitsProblem)
     assert torch.equal(other_seed._take("test", torch.arange(5)).inputs, order._take("test", torch.arange(5)).inputs)
     pictures, labels = drawn.write(160, np.random.default_rng(0))
     sets = dict.fromkeys(SPLITS, (pictures, labels))

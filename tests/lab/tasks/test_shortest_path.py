@@ -62,7 +62,9 @@ def test_scores_by_hand() -> None:
 
 @pytest.fixture(scope="module")
 def generated() -> ShortestPathProblem:
-    return ShortestPath(data="generated").problem(0, 50)
+    made = ShortestPath(data="generated").problem(0, 50)
+    assert isinstance(made, ShortestPathProblem)
+    return made
 
 
 def test_generated_sizes(generated: ShortestPathProblem) -> None:

@@ -134,6 +134,7 @@ def test_timit_is_read_from_the_users_copy(tmp_path: Path, monkeypatch: pytest.M
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(sphere_file(rng.integers(-2000, 2000, 4000)))
     problem = Speech(data="timit").problem(0, 2)
+    assert isinstance(problem, SpeechProblem)
     assert problem.about()["utterances"] == {"train": 6, "valid": 3, "test": 3}
     assert problem.frames("test").lengths.tolist() == [(2000 - 256) // 128 + 1] * 3
     assert Speech(data="timit").data_title == "TIMIT"

@@ -42,9 +42,8 @@ def main(argv: list[str], console: Console) -> int:
         how = ", ".join(f"{path} = {value}" for path, value in changes.items()) or "as above"
         note = "" if name in one.variants else " (only with --variants)"
         console.print(f"  {name}: {how}{note}")
-    generated = one.generated.changes if one.generated else {}
-    for name, changes in {"generated": generated, "quick": one.quick_changes}.items():
-        if changes:
+    for name in ("generated", "quick"):
+        if changes := one.version(name).changes:
             console.print(f"  {name}: {', '.join(f'{k} = {v}' for k, v in changes.items())}")
     console.print("\nDecisions", style="bold")
     for text in paper.decisions(one.name):

@@ -82,9 +82,6 @@ class Column:
     words: bool = False
     """Whether its cells are words, aligned to the left."""
 
-    def note_on(self, group: Group) -> str:
-        return self.note if isinstance(self.note, str) else self.note(group)
-
 
 References = Mapping[str, Mapping[str, str]]
 """Rows for reference levels that need no learning: by name, then by column."""
@@ -112,6 +109,7 @@ def results(group: Group) -> Table:
         heading = f"{one.title}{group.suffix}"
     else:
         heading, short = (f"{title}; baseline {group.baseline:.4g}" for title in (group.title, short))
+    notes = [column.note if isinstance(column.note, str) else column.note(group) for column in columns]
     return Table(
         group.name,
         heading,
@@ -119,7 +117,7 @@ def results(group: Group) -> Table:
         ("model", *(column.heading for column in columns)),
         tuple(rows),
         ("model", *(column.heading for column in columns if column.brief)),
-        " ".join(dict.fromkeys(note for column in columns if (note := column.note_on(group)))),
+        " ".join(dict.fromkeys(filter(None, notes))),
         tuple(column.heading for column in columns if column.words),
         short,
     )

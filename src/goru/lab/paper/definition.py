@@ -183,11 +183,6 @@ class Experiment:
         """How many runs of a model make one result."""
         return len(self.variants) if self.parts else 1
 
-    @property
-    def quick_changes(self) -> Changes:
-        """All changes of the small version, which needs no files either."""
-        return {**(self.generated.changes if self.generated else {}), **self.quick.changes}
-
     def has(self, variant: str) -> bool:
         """Whether `variant` is a reserved name of this experiment."""
         return split_variant(variant)[1] in {"paper", *self.all_variants}
@@ -211,12 +206,11 @@ class Experiment:
         if setting not in self.all_variants:
             raise UsageError(nearest(f"variant of {self.name}", setting, ["quick", *self.all_variants]))
         changes = self.all_variants[setting]
-        generated = self.generated.changes if self.generated else {}
         if kind == "generated" and not self.generated:
             raise UsageError(f"{self.name} needs no files: remove `generated`.")
-        if kind and changes.keys() & generated.keys():
+        if kind and changes.keys() & self.version("generated").changes.keys():
             raise UsageError(f"{setting} has its own data and cannot use generated data.")
-        smaller = {"": {}, "generated": generated, "quick": self.quick_changes}[kind]
+        smaller = self.version(kind).changes
         name = join_variant(kind, setting)
         config = dataclasses.replace(self.base, variant=name, model=model, seed=seed, layer=self.models[model])
         try:
@@ -312,11 +306,15 @@ class Experiment:
         return list(self.variants)[number - 1]
 
     def version(self, kind: str) -> Smaller:
-        """The variants and models of a version: `quick`, `generated`, or all of them where there is no such version."""
+        """The changes, variants and models of a version: `quick`, which needs no files either, or `generated`.
+
+        Where there is no such version: no changes, and all variants and models.
+        """
         chosen = {"quick": self.quick, "generated": self.generated}.get(kind)
         if chosen is None:
             return Smaller({}, tuple(self.variants), tuple(self.models))
-        return dataclasses.replace(chosen, models=chosen.models or tuple(self.models))
+        generated = self.generated.changes if self.generated else {}
+        return Smaller({**generated, **chosen.changes}, chosen.variants, chosen.models or tuple(self.models))
 
     # Costs
 

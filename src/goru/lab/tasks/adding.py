@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from goru.lab.tasks.task import Task
-
-if TYPE_CHECKING:
-    from goru.lab.problems.adding import AddingProblem
+from goru.lab.tasks.task import GeneratedProblem, Task
 
 
 @dataclass(frozen=True)
@@ -27,7 +23,7 @@ class Adding(Task):
     def describe(self) -> str:
         return f"length {self.length}"
 
-    def problem(self, seed: int, batch_size: int) -> AddingProblem:
+    def problem(self, seed: int, batch_size: int) -> GeneratedProblem:
         from goru.lab.problems.adding import AddingProblem
 
         return AddingProblem(self, seed, batch_size)

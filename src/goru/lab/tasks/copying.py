@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from goru.lab.tasks.recall import RecallTask
-
-if TYPE_CHECKING:
-    from goru.lab.problems.recall import RecallProblem
+from goru.lab.tasks.task import GeneratedProblem
 
 
 @dataclass(frozen=True)
@@ -18,7 +16,7 @@ class Copying(RecallTask):
     placement: Literal["start", "random"] = "start"
     """Where the block of symbols is: at the start, or anywhere before the marker."""
 
-    def problem(self, seed: int, batch_size: int) -> RecallProblem:
+    def problem(self, seed: int, batch_size: int) -> GeneratedProblem:
         from goru.lab.problems.recall import CopyingProblem
 
         return CopyingProblem(self, seed, batch_size)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from goru.lab.tasks.recall import RecallTask
-
-if TYPE_CHECKING:
-    from goru.lab.problems.recall import RecallProblem
+from goru.lab.tasks.task import GeneratedProblem
 
 
 @dataclass(frozen=True)
 class Denoise(RecallTask):
     """The denoise task."""
 
-    def problem(self, seed: int, batch_size: int) -> RecallProblem:
+    def problem(self, seed: int, batch_size: int) -> GeneratedProblem:
         from goru.lab.problems.recall import DenoiseProblem
 
         return DenoiseProblem(self, seed, batch_size)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from goru.lab.tasks.task import Task
-
-if TYPE_CHECKING:
-    from goru.lab.problems.digits import DigitsProblem
+from goru.lab.tasks.task import Problem, Task
 
 SIDES = (28, 14, 7)
 
@@ -38,7 +35,7 @@ class Digits(Task):
     def describe(self) -> str:
         return f"{self.side * self.side} pixels"
 
-    def problem(self, seed: int, batch_size: int) -> DigitsProblem:
+    def problem(self, seed: int, batch_size: int) -> Problem:
         from goru.lab.problems.digits import DigitsProblem, load
 
         return DigitsProblem(self, load(self), seed, batch_size)

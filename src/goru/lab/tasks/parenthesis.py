@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from goru.lab.tasks.task import Task
-
-if TYPE_CHECKING:
-    from goru.lab.problems.parenthesis import ParenthesisProblem
+from goru.lab.tasks.task import GeneratedProblem, Task
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Parenthesis(Task):
     def symbols(self) -> int:
         return 2 * self.kinds + self.noise
 
-    def problem(self, seed: int, batch_size: int) -> ParenthesisProblem:
+    def problem(self, seed: int, batch_size: int) -> GeneratedProblem:
         from goru.lab.problems.parenthesis import ParenthesisProblem
 
         return ParenthesisProblem(self, seed, batch_size)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from goru.lab.tasks.task import Task
-
-if TYPE_CHECKING:
-    from goru.lab.problems.penn_treebank import PennTreebankProblem
+from goru.lab.tasks.task import Problem, Task
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class PennTreebank(Task):
         if self.length < 1 or self.characters < 1000:
             raise ValueError("length should be at least 1, characters at least 1000")
 
-    def problem(self, seed: int, batch_size: int) -> PennTreebankProblem:
+    def problem(self, seed: int, batch_size: int) -> Problem:
         from goru.lab.problems.penn_treebank import PennTreebankProblem, load
 
         return PennTreebankProblem(load(self), self.length, batch_size)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from goru.lab.tasks.task import Task
-
-if TYPE_CHECKING:
-    from goru.lab.problems.shortest_path import ShortestPathProblem
+from goru.lab.tasks.task import Problem, Task
 
 FOLDS = 10
 
@@ -33,7 +30,7 @@ class ShortestPath(Task):
         if self.graphs < 19:
             raise ValueError("graphs should be at least 19")
 
-    def problem(self, seed: int, batch_size: int) -> ShortestPathProblem:
+    def problem(self, seed: int, batch_size: int) -> Problem:
         from goru.lab.problems.shortest_path import ShortestPathProblem, load
 
         return ShortestPathProblem(load(self), seed, batch_size, feed_path=self.feed == "path")

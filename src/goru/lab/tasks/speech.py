@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from goru.lab.tasks.task import Task
-
-if TYPE_CHECKING:
-    from goru.lab.problems.speech import SpeechProblem
+from goru.lab.tasks.task import Problem, Task
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Speech(Task):
         if self.utterances < 10:
             raise ValueError("utterances should be at least 10")
 
-    def problem(self, seed: int, batch_size: int) -> SpeechProblem:
+    def problem(self, seed: int, batch_size: int) -> Problem:
         from goru.lab.problems.speech import SpeechProblem, splits
 
         return SpeechProblem(splits(self), seed, batch_size, normalize=self.normalize)
