@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT ...")]
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
+Runs = Annotated[Path, tyro.conf.arg(help="Folder of the run directories.")]
 OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
 
 

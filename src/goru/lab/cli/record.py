@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from goru.lab.cli.parse import OptionalPath, default_runs, parse
+from goru.lab.cli.parse import OptionalPath, Runs, default_runs, parse
 from goru.lab.errors import printable
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ class Options:
     Without checkpoints and with thinned curves; `goru report --runs RECORD` draws the same report from it.
     """
 
-    runs: Path = Path("runs")
-    """Folder of the run directories."""
+    runs: Runs = Path("runs")
     out: Path = Path("results")
     """Folder of the record; an existing record is updated."""
     readme: OptionalPath = None

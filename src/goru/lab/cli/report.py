@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from goru.lab.cli.parse import OptionalPath, default_runs, parse
+from goru.lab.cli.parse import OptionalPath, Runs, default_runs, parse
 from goru.lab.errors import printable
 
 
@@ -16,8 +16,7 @@ from goru.lab.errors import printable
 class Options:
     """Write figures, tables, verdicts and a page from run directories."""
 
-    runs: Path = Path("runs")
-    """Folder of the run directories."""
+    runs: Runs = Path("runs")
     out: OptionalPath = None
     """Output folder (None: `report` inside the folder of the runs)."""
 

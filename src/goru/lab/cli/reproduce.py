@@ -16,7 +16,7 @@ from typing import Literal
 from rich.console import Console
 
 from goru.lab import paper
-from goru.lab.cli.parse import Names, OptionalPath, allow_other_kernels, default_runs, parse
+from goru.lab.cli.parse import Names, OptionalPath, Runs, allow_other_kernels, default_runs, parse
 from goru.lab.engines.local import RETRIES
 from goru.lab.errors import LabError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig
@@ -66,8 +66,7 @@ class Options:
     """How often to restart a run whose process or machine died, from its last checkpoint."""
     other_kernels: bool = False
     """Continue runs that started with another backend or instruction set; their environment.json says so."""
-    runs: Path = Path("runs")
-    """Folder of the run directories."""
+    runs: Runs = Path("runs")
     out: OptionalPath = None
     """Folder of the report (None: `report` inside the folder of the runs)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from goru.lab import paper
-from goru.lab.cli.parse import OptionalPath, allow_other_kernels, default_runs, given, parse
+from goru.lab.cli.parse import OptionalPath, Runs, allow_other_kernels, default_runs, given, parse
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
 from goru.lab.training.config import RunConfig, check_used, from_json, plain_name
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS, check_siblings
@@ -31,8 +31,7 @@ class Options:
     """
 
     config: RunConfig
-    runs: Path
-    """Folder of the run directories."""
+    runs: Runs
     from_run: OptionalPath = None
     """Continue this run, which has the same settings but fewer steps or epochs (constant learning rate)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from goru.lab.cli.parse import default_runs, parse
+from goru.lab.cli.parse import Runs, default_runs, parse
 from goru.lab.errors import LabError, printable
 
 
@@ -15,8 +15,7 @@ from goru.lab.errors import LabError, printable
 class Options:
     """Show the progress and results of all runs in a folder."""
 
-    runs: Path = Path("runs")
-    """Folder of the run directories."""
+    runs: Runs = Path("runs")
 
 
 def main(argv: list[str], console: Console) -> int:

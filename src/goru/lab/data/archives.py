@@ -59,8 +59,6 @@ def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
         if zipfile.is_zipfile(archive):
             return _read_zip(archive, wanted)
         return _read_tar(archive, wanted)
-    except FileNotFoundError:
-        raise
     except BROKEN as error:
         raise DataDamagedError(f"{archive} is damaged or not an archive ({reason(error)}).") from None
 
@@ -70,8 +68,6 @@ def read_gzip(file: Path, size: int) -> bytes:
     try:
         with gzip.open(file) as stream:
             content = stream.read(size + 1)
-    except FileNotFoundError:
-        raise
     except BROKEN as error:
         raise DataDamagedError(f"{file} is damaged ({reason(error)}).") from None
     if len(content) != size:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -94,18 +95,19 @@ def _cost(config: RunConfig, record: Record | None) -> Cost:
     return Cost(record is not None and record.finished, steps * step, (steps - done) * step, clock, authors)
 
 
-def _key(config: RunConfig) -> tuple[str, str, str, int]:
-    return config.experiment, config.variant, config.model, config.seed
+def _planned() -> dict[Path, RunConfig]:
+    """The runs of the paper's experiments with the first seed, by their places in a folder of runs."""
+    return {config.directory(Path()): config for config in paper.grid()}
 
 
-def _found(groups: Sequence[Group]) -> dict[tuple[str, str, str, int], Record]:
+def _found(groups: Sequence[Group]) -> dict[Path, Record]:
     """The full-size runs."""
-    return {_key(r.config): r for group in groups if not group.kind for r in group.records}
+    return {r.config.directory(Path()): r for group in groups if not group.kind for r in group.records}
 
 
 def missing(groups: Sequence[Group]) -> int:
-    """The planned runs that were not begun: those of the paper's experiments, with the first seed."""
-    return len({_key(config) for config in paper.grid()} - _found(groups).keys())
+    """The planned runs that were not begun."""
+    return len(_planned().keys() - _found(groups).keys())
 
 
 def table(groups: Sequence[Group]) -> Table | None:
@@ -114,11 +116,9 @@ def table(groups: Sequence[Group]) -> Table | None:
     found = _found(groups)
     if not found:
         return None
-    wanted = {_key(config): config for config in paper.grid()}
-    wanted |= {key: record.config for key, record in found.items()}
     costs: dict[str, list[Cost]] = {}
-    for key, config in wanted.items():
-        costs.setdefault(config.experiment, []).append(_cost(config, found.get(key)))
+    for place, config in (_planned() | {place: record.config for place, record in found.items()}).items():
+        costs.setdefault(config.experiment, []).append(_cost(config, found.get(place)))
 
     def line(name: str, some: list[Cost]) -> dict[str, str]:
         work, left = sum(c.work for c in some), sum(c.left for c in some)

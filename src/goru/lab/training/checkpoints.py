@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -72,7 +70,7 @@ def encode(tensors: dict[str, Tensor], position: dict[str, Any], config: str) ->
 def read(path: Path, config: str) -> Checkpoint:
     """The checkpoint in a file, verified; UnusableError says what is wrong with it."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        if not path.is_file():
             raise UnusableError("is not a regular file")
         with safe_open(str(path), framework="pt") as file:
             header = file.metadata() or {}
