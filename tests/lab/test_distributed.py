@@ -175,7 +175,7 @@ def fail_alone(group: Group, config: RunConfig, folder: Path, rank: int, kind: s
         ("error", 1, ["LabError: process 0 of 2 lost another one", "LabError: mine"]),
         ("killed", 1, ["LabError: process 0 of 2 lost another one", "died"]),
         ("busy", 0, ["RunBusyError: another process is working on", f"silent {RunBusyError.exit_code}"]),
-        ("diverges", 0, ["DivergedError: the loss became ", "silent 1"]),
+        ("diverges", 0, ["RunEndedError: the loss became ", "silent 1"]),
     ],
 )
 def test_what_ends_one_ends_all(kind: str, rank: int, said: list[str], tmp_path: Path) -> None:

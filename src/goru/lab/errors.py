@@ -48,7 +48,11 @@ class RunBusyError(LabError):
     exit_code = 3
 
 
-class RunInterruptedError(LabError):
+class RunEndedError(LabError):
+    """A run ends for a reason that all of its processes see; the first one prints it."""
+
+
+class RunInterruptedError(RunEndedError):
     """Stopped by a signal, after a checkpoint."""
 
     exit_code = 130

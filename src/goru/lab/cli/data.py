@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -38,9 +37,9 @@ def main(argv: list[str], console: Console) -> int:
     actions = {"ls": _list, "fetch": _fetch, "verify": _verify, "path": _path}
     if options.action not in actions:
         raise UsageError(nearest("action of goru data", options.action, actions))
-    from goru.lab.data import dataset
+    from goru.lab.data import dataset, store
 
-    search_first(options.data_dir)
+    store.search_first(options.data_dir)
     return actions[options.action]([dataset(name) for name in options.names], console)
 
 
@@ -103,14 +102,6 @@ def _path(chosen: list[DataSet], console: Console) -> int:
     for folder in [store.require(one) for one in chosen] or store.roots():
         console.print(str(folder), soft_wrap=True)
     return 0
-
-
-def search_first(folder: Path | None) -> None:
-    """Apply `--data-dir`, an option of several commands."""
-    if folder is not None:
-        from goru.lab.data import store
-
-        store.search_first(folder)
 
 
 def missing(configs: list[RunConfig]) -> dict[str, str]:

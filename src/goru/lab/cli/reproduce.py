@@ -76,14 +76,14 @@ class Options:
 def main(argv: list[str], console: Console) -> int:
     options = parse(Options, "reproduce", argv, Options(runs=default_runs()))
     execute = _engine(options)
-    from goru.lab.cli import data
     from goru.lab.cli.report import write_report
+    from goru.lab.data import store
     from goru.lab.engines.display import Display
     from goru.lab.engines.local import plan
     from goru.lab.training.signals import StopOnSignal
 
     allow_other_kernels(options.other_kernels)
-    data.search_first(options.data_dir)
+    store.search_first(options.data_dir)
     configs, left_out = chosen_runs(options)
     jobs = plan(configs, options.runs)
     if waiting := [job.config for job in jobs if job.state == "waiting"]:

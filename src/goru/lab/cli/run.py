@@ -132,8 +132,9 @@ def chosen(argv: list[str]) -> tuple[Options, RunConfig]:
     if (config.experiment, config.model) != (base.experiment, base.model):
         raise UsageError("give the experiment first and --model once: goru run EXPERIMENT --model MODEL ...")
     from goru.lab.cli import data
+    from goru.lab.data import store
 
-    data.search_first(options.data_dir)
+    store.search_first(options.data_dir)
     for reason in data.missing([config]).values():
         raise LabError(reason)
     check_used(config, base, given(rest))

@@ -37,8 +37,10 @@ def roots() -> list[Path]:
     return [*listed, Path(platformdirs.user_cache_dir("goru")) / "data"]
 
 
-def search_first(folder: Path) -> None:
-    """Search a folder before all others, in this process and its children."""
+def search_first(folder: Path | None) -> None:
+    """Search a folder, if given, before all others, in this process and its children."""
+    if folder is None:
+        return
     if os.pathsep in str(folder):
         raise UsageError(
             f"--data-dir {folder}: a folder whose name holds {os.pathsep!r} cannot be searched; rename it."

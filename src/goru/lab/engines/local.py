@@ -34,8 +34,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        c = self.config
-        return f"{c.experiment}/{c.variant}/{c.model}/seed{c.seed}"
+        return str(self.config.directory(Path()))
 
     def fail(self, message: str) -> None:
         self.state, self.message = "failed", message

@@ -13,6 +13,7 @@ import datetime
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,29 +22,26 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from goru.lab.errors import LabError, RunInterruptedError, UsageError
+from goru.lab.errors import LabError, RunEndedError, UsageError
 from goru.lab.tasks.task import count_rows, take_rows
 from goru.lab.training import loop
 from goru.lab.training.checkpoints import Checkpoint
 from goru.lab.training.config import RunConfig
-from goru.lab.training.environment import OtherKernelsError
-from goru.lab.training.loop import DivergedError
-from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, UnusableCheckpointError, finished, hold
+from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, finished, hold
 from goru.lab.training.state import Training
 
 T = TypeVar("T")
 
-RAISED_EVERYWHERE = (DivergedError, OtherKernelsError, RunInterruptedError, UnusableCheckpointError)
-"""Errors that every process of a run raises; the first one prints them."""
 PATIENCE = datetime.timedelta(hours=2)
 """How long the others wait while the first process evaluates; a process that dies is noticed at once."""
 
 
+@dataclass(frozen=True)
 class Group:
-    """The processes of one training."""
+    """The processes of one training, of which this is number `rank`."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
+    rank: int
+    size: int
 
     @property
     def first(self) -> bool:
@@ -185,7 +183,7 @@ def train(
             if group.first:
                 started(training.position.step)
             loop.loop(training, run, checkpoint_seconds, stop)
-        except RAISED_EVERYWHERE as error:
+        except RunEndedError as error:
             if group.first:
                 raise
             raise SystemExit(error.exit_code) from None

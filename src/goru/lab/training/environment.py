@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from goru.kernels.backends import torch_level
-from goru.lab.errors import LabError
+from goru.lab.errors import LabError, RunEndedError
 from goru.lab.training.checkpoints import Position
 from goru.lab.training.run_directory import RunDirectory, read_json
 from goru.layers.recurrent import RecurrentLayer
@@ -22,10 +22,6 @@ from goru.layers.recurrent import RecurrentLayer
 OTHER_KERNELS = "GORU_OTHER_KERNELS"
 """If set, runs may continue with another backend or instruction set."""
 PACKAGES = ("goru", "torch", "numpy", "safetensors")
-
-
-class OtherKernelsError(LabError):
-    """A run may not continue with these kernels; every process of a run sees this."""
 
 
 def describe(
@@ -90,7 +86,7 @@ def _change_of_kernels(
         return []
     there, here = (f"{one['backend']} ({one['isa']})" for one in (before, used))
     if not os.environ.get(OTHER_KERNELS):
-        raise OtherKernelsError(
+        raise RunEndedError(
             f"{directory} was computed with {there}, this process would continue with {here} and change its last bits; "
             f"set GORU_BACKEND and GORU_ISA as they were, or add --other-kernels to continue anyway."
         )

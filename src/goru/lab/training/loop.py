@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from goru.lab.errors import LabError, RunInterruptedError
+from goru.lab.errors import LabError, RunEndedError, RunInterruptedError
 from goru.lab.networks import count_parameters
 from goru.lab.training import environment
 from goru.lab.training.checkpoints import Checkpoint
@@ -22,10 +22,6 @@ from goru.lab.training.run_directory import CHECKPOINT_SECONDS, RunDirectory, ch
 from goru.lab.training.state import Training
 
 T = TypeVar("T", bound=Training)
-
-
-class DivergedError(LabError):
-    """The loss is not a number; every process of a run sees this at the same step."""
 
 
 def train(
@@ -134,7 +130,7 @@ def loop(training: Training, run: RunDirectory, checkpoint_seconds: float, stop:
         if not math.isfinite(loss):
             saved = "no checkpoint yet" if run.checkpoint_step is None else f"step {run.checkpoint_step} is saved"
             where = f"step {position.step} of {run.path} ({saved})"
-            raise DivergedError(f"the loss became {loss} at {where}; try a smaller --lr.")
+            raise RunEndedError(f"the loss became {loss} at {where}; try a smaller --lr.")
         position.loss_sum += loss
         position.loss_count += 1
         now = time.monotonic()

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goru.lab import durable, locks
-from goru.lab.errors import LabError, RunBusyError, RunInterruptedError, UsageError
+from goru.lab.errors import LabError, RunBusyError, RunEndedError, RunInterruptedError, UsageError
 from goru.lab.training import checks, manifest
 from goru.lab.training.config import RunConfig, as_json, as_on, differences, from_json
 from goru.lab.untrusted import parse_json, read_bytes, read_json
@@ -48,10 +48,6 @@ DAMAGED = "checkpoint.damaged.safetensors"
 CONFIG_LIMIT = 2**20
 LOCK_ATTEMPTS, LOCK_PAUSE = 25, 0.02
 """How often to try to get a lock, and the seconds in between: `is_alive` holds it for an instant."""
-
-
-class UnusableCheckpointError(LabError):
-    """A checkpoint that is damaged or belongs to another run."""
 
 
 class RunDirectory:
@@ -108,11 +104,11 @@ class RunDirectory:
         if not content.endswith(b"\n") or expected not in ("", hashlib.sha256(content).hexdigest()):
             raise UnusableError(f"relies on the first {size} bytes of metrics.jsonl, which have changed")
 
-    def unusable_checkpoint(self, why: str) -> UnusableCheckpointError:
+    def unusable_checkpoint(self, why: str) -> RunEndedError:
         """The error for a checkpoint that cannot be used; `why` completes the sentence."""
         found = [self.path / name for name in (CHECKPOINT, PREVIOUS) if (self.path / name).exists()]
         delete = "delete it" if len(found) == 1 else f"delete it and {PREVIOUS}"
-        return UnusableCheckpointError(f"{found[0]} {why}; {delete} to start this run from the beginning.")
+        return RunEndedError(f"{found[0]} {why}; {delete} to start this run from the beginning.")
 
     # Writing
 
