@@ -6,15 +6,13 @@ Legend: T steps, B batch, H hidden, S input symbols, O outputs of the head.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import goru
-
-if TYPE_CHECKING:
-    from goru.lab.tasks.task import MakeRecurrent
+from goru.lab.tasks.task import MakeRecurrent
 
 HEAD_BIAS = 0.01
 

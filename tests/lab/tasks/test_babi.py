@@ -17,12 +17,16 @@ from tests.lab.tasks.learning import fit, network_of, scores
 
 @pytest.fixture(scope="module")
 def generated() -> BabiProblem:
-    return Babi(data="generated", number=6, questions=200).problem(0, 32)
+    made = Babi(data="generated", number=6, questions=200).problem(0, 32)
+    assert isinstance(made, BabiProblem)
+    return made
 
 
 @pytest.fixture(scope="module")
 def sequence() -> BabiProblem:
-    return Babi(data="generated", number=6, questions=200, joined="sequence").problem(0, 32)
+    made = Babi(data="generated", number=6, questions=200, joined="sequence").problem(0, 32)
+    assert isinstance(made, BabiProblem)
+    return made
 
 
 def test_sets(generated: BabiProblem) -> None:

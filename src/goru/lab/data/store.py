@@ -96,12 +96,13 @@ def read(dataset: DataSet, names: Sequence[str]) -> dict[str, bytes]:
         for name in names:
             if name not in found:
                 raise DataMissingError(f"{folder} lacks {name}: {remedy(dataset)}.")
-            _check(folder, parts[name], found[name])
+            if len(found[name]) != parts[name].size or hashlib.sha256(found[name]).hexdigest() != parts[name].sha256:
+                raise DataDamagedError(f"{folder / name} has the wrong length or checksum.")
     return found
 
 
-def check_quickly(dataset: DataSet) -> Path:
-    """The folder of a set that passes a quick check; otherwise an error that says how to fix it.
+def check_quickly(dataset: DataSet) -> None:
+    """Raise an error that says how to fix it if a set does not pass a quick check.
 
     Sets with a table of checksums are small and verified completely; for the others, the files must exist and pass a
     quick check.
@@ -115,7 +116,6 @@ def check_quickly(dataset: DataSet) -> Path:
     if dataset.quick_check is not None:
         with with_remedy(dataset):
             dataset.quick_check(folder)
-    return folder
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,3 @@ def _read_parts(folder: Path, dataset: DataSet, parts: Iterable[Part]) -> dict[s
     except OSError as error:
         raise DataDamagedError(f"{folder} cannot be read: {error.strerror or error}.") from None
     return found
-
-
-def _check(folder: Path, part: Part, content: bytes) -> None:
-    if len(content) != part.size or hashlib.sha256(content).hexdigest() != part.sha256:
-        raise DataDamagedError(f"{folder / part.name} has the wrong length or checksum.")

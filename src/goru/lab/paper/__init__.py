@@ -6,7 +6,7 @@ Gated Orthogonal Recurrent Units: On Learning to Forget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from goru.lab.errors import UsageError, nearest
 from goru.lab.paper.definition import Claim, Drawing, Experiment, Paper, Smaller, join_variant, split_variant
@@ -80,14 +80,9 @@ def grid(
         for one in chosen:
             kind = "quick" if quick else "generated" if generated and one.generated else ""
             version = one.version(kind)
-            for setting in _settings(one, variants or version.variants, version.variants, kind):
-                variant = join_variant(kind, setting)
-                runs += [one.config(name, variant, seed) for name in models or version.models]
+            for name in variants or version.variants:
+                plain = name in ("paper", kind)  # for an experiment in parts, that stands for all of them
+                settings = version.variants if plain and one.parts else ["paper" if plain else name]
+                for variant in (join_variant(kind, setting) for setting in settings):
+                    runs += [one.config(model, variant, seed) for model in models or version.models]
     return list(dict.fromkeys(runs))
-
-
-def _settings(one: Experiment, named: Sequence[str], usual: Sequence[str], kind: str) -> Iterator[str]:
-    """Settings by name; `paper` stands for all parts of an experiment in parts, the kind for its plain setting."""
-    for name in named:
-        plain = name == "paper" or name == kind
-        yield from usual if plain and one.parts else ["paper" if plain else name]

@@ -192,13 +192,9 @@ def _step_time(group: Group, name: str) -> str:
     return f"{1000 * fmean(costs):.0f}" if any(costs) else ""
 
 
-def _from_results(name: str) -> Callable[[Group, str], str]:
+def _from_results(count: str) -> Callable[[Group, str], str]:
     """A count that finished runs report, or its range if they differ."""
-
-    def cell(group: Group, model_name: str) -> str:
-        return _range(record.result[name] for record in group.runs(model_name) if record.result)
-
-    return cell
+    return lambda group, name: _range(record.result[count] for record in group.runs(name) if record.result)
 
 
 def _range(counts: Iterable[int]) -> str:

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
+from goru.lab.paper.columns import Measure
 from goru.lab.paper.models import title
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED
-
-if TYPE_CHECKING:
-    from goru.lab.paper.columns import Measure
 
 _NAMED = 4
 """A sentence names at most this many models with their numbers, and gives a range for the others."""

@@ -106,8 +106,7 @@ class SpeechProblem(DataProblem):
     def frames(self, split: str) -> ConcatenatedSequences:
         """The frames of a split as the network sees them, read when first asked for."""
         if split not in self._sets:
-            spectra = [log_magnitude(samples) for samples in self._splits[split]()]
-            self._sets[split] = self._normalized(spectra)
+            self._sets[split] = self._normalized([log_magnitude(samples) for samples in self._splits[split]()])
         return self._sets[split]
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:

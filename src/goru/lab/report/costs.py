@@ -58,12 +58,6 @@ class Cost:
     """With the authors' code."""
 
 
-def mesh_layers(config: RunConfig) -> int:
-    """Layers of 2x2 rotations in a run's mesh."""
-    layer = config.layer
-    return math.ceil(math.log2(layer.hidden_size)) if layer.mesh == "fft" else layer.capacity or 2
-
-
 @cache
 def authors_law(cell: str) -> tuple[float, float]:
     """a and b of the law for a cell: milliseconds of a time step, and of one more row, unit and mesh layer."""
@@ -75,11 +69,12 @@ def authors_law(cell: str) -> tuple[float, float]:
 
 def authors_step_seconds(config: RunConfig) -> float | None:
     """A training step of the authors' code, extrapolated; None if it has no such cell or the length is unknown."""
-    time_steps = paper.experiment(config.experiment).time_steps
-    if config.layer.cell not in AUTHORS_STEP_MS or time_steps is None:
+    layer, time_steps = config.layer, paper.experiment(config.experiment).time_steps
+    if layer.cell not in AUTHORS_STEP_MS or time_steps is None:
         return None
-    start, slope = authors_law(config.layer.cell)
-    milliseconds = start + slope * config.batch * config.layer.hidden_size * mesh_layers(config)
+    mesh_layers = math.ceil(math.log2(layer.hidden_size)) if layer.mesh == "fft" else layer.capacity or 2
+    start, slope = authors_law(layer.cell)
+    milliseconds = start + slope * config.batch * layer.hidden_size * mesh_layers
     return time_steps(config.task) * milliseconds / 1000
 
 

@@ -110,13 +110,9 @@ def report(
 
 def beside_runs(groups: list[Group]) -> dict[str, bytes]:
     """The files next to the runs of a record, by name."""
-    found = {"README.md": _readme(groups).encode()}
     drawn = _drawn(groups)
-    if drawn:
-        for dark in (False, True):
-            figure = figures.overview(drawn, dark)
-            found[f"{figure.name}.svg"] = figure.svg.encode()
-    return found
+    overviews = [figures.overview(drawn, dark) for dark in (False, True)] if drawn else []
+    return {"README.md": _readme(groups).encode()} | {f"{one.name}.svg": one.svg.encode() for one in overviews}
 
 
 def in_readme(readme: Path, groups: list[Group], record: Path) -> str:

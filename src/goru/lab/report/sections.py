@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -173,7 +173,7 @@ class Section:
 
     experiment: Experiment
     variants: list[Variant]
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[Verdict]
 
     @cached_property
     def side_by_side(self) -> Table | None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from goru.lab.tasks.task import Task
-
-if TYPE_CHECKING:
-    from goru.lab.problems.babi import BabiProblem
+from goru.lab.tasks.task import Problem, Task
 
 TASKS = 20
 GENERATED_TASKS = (1, 5, 6, 17)
@@ -40,7 +37,7 @@ class Babi(Task):
         if self.data == "generated" and self.number not in GENERATED_TASKS:
             raise ValueError(f"the small world has tasks {GENERATED_TASKS}, not {self.number}")
 
-    def problem(self, seed: int, batch_size: int) -> BabiProblem:
+    def problem(self, seed: int, batch_size: int) -> Problem:
         from goru.lab.problems.babi import BabiProblem, load
 
         return BabiProblem(self, *load(self), seed=seed, batch_size=batch_size)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from goru.lab.training.config import OptimizerConfig
+from goru.lab.training.config import OptimizerConfig
 
 
 class TensorFlowRMSProp(torch.optim.Optimizer):
