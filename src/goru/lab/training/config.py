@@ -27,6 +27,7 @@ LATER_FIELDS = {
     "stop_below": 0.0,
     "task.normalize": True,
     "task.feed": "ans",
+    "task.joined": "last",
 }
 """Fields that the files of older runs lack, with the value that describes those runs."""
 
