@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 
 from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, Table, difference, in_paper, on_files, row
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, RIVALS, model, title
+from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, RIVALS, WITH_MEMORY, model, title
 from goru.lab.paper.outcomes import Group, spread
 from goru.lab.paper.rules import Facts, Statement, best
 from goru.lab.tasks.babi import Babi
@@ -197,7 +198,7 @@ EXPERIMENT = Experiment(
         optimizer=OptimizerConfig(lr=0.001),
         task=Babi(),
     ),
-    models=EQUAL_MODELS,
+    models={**EQUAL_MODELS, "goru-memory": replace(WITH_MEMORY, memory=10)},
     variants=TASKS,
     parts="tasks",
     generated=Smaller({"task.data": "generated"}, variants=("task01", "task05", "task06", "task17")),
@@ -216,6 +217,8 @@ EXPERIMENT = Experiment(
         "RMSProp with learning rate 0.001, for every model.",
         "RMSProp against Adam, both at 0.001, by validation over GORU and GRU on tasks 1, 5 and 15, seed 0: mean "
         "loss 0.973 against 1.003, mean accuracy 57.8 % against 56.5 %. Each was better in three of the six.",
+        "GORU's memory is 10 steps, by validation over tasks 1, 5 and 15, seed 0: mean loss 0.985; with 30 and with 100 "
+        "steps 1.004.",
         "The last outputs of the RNNs over statements and question are joined into a single input of the "
         "third RNN, as the paper says; words and full stops are symbols, an answer is one class.",
     ),
