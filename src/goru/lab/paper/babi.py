@@ -217,7 +217,7 @@ EXPERIMENT = Experiment(
         "RMSProp with learning rate 0.001, for every model.",
         "RMSProp against Adam, both at 0.001, by validation over GORU and GRU on tasks 1, 5 and 15, seed 0: mean "
         "loss 0.973 against 1.003, mean accuracy 57.8 % against 56.5 %. Each was better in three of the six.",
-        "GORU's memory is 10 steps, by validation over tasks 1, 5 and 15, seed 0: mean loss 0.985; with 30 and with 100 "
+        "GORU's memory is 10 steps, by validation over tasks 1, 5 and 15, seed 0: mean loss 0.985, with 30 or 100 "
         "steps 1.004.",
         "The last outputs of the RNNs over statements and question are joined into a single input of the "
         "third RNN, as the paper says; words and full stops are symbols, an answer is one class.",
