@@ -166,7 +166,7 @@ def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
         with_tasks = tuple(one.name for one in paper.EXPERIMENTS.values() if one.parts == "tasks")
         names = names or with_tasks
         if variants or not set(names) <= set(with_tasks):
-            raise UsageError(f"--tasks goes with {', '.join(with_tasks)} alone, without --variants.")
+            raise UsageError(f"--tasks goes only with {' and '.join(with_tasks)}, without --variants.")
         numbers = [number.strip() for number in options.tasks.split(",")]
         if wrong := [number for number in numbers if not number.isdigit()]:
             raise UsageError(f"--tasks should be numbers joined by commas, such as 1,5,17; got {wrong[0]!r}.")

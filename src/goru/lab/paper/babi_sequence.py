@@ -22,9 +22,9 @@ EXPERIMENT = dataclasses.replace(
     base=dataclasses.replace(_FIRST.base, experiment="babi_sequence", task=Babi(joined="sequence")),
     decisions=(
         "The paper joins the outputs of two networks for a third one and does not say which outputs. In this reading "
-        "they are those over the whole story, each with the last output over the question beside it. The paper's "
-        "baseline column is that of a public example which joins the two so; its dropout of 0.3 made no "
-        "difference in single tries on task 5 and is left out.",
+        "they are those over the whole story, each beside the last output over the question.",
+        "The paper's baseline column is that of a public example which joins the two like this. Its dropout of 0.3 "
+        "made no difference in single tries on task 5 and is left out.",
         *_FIRST.decisions[:-1],
     ),
     time_steps=lambda task: 2 * babi.TIME_STEPS[task.number - 1],
