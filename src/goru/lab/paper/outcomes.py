@@ -108,6 +108,15 @@ def number(value: float, digits: int) -> str:
     return f"<{10**-digits:.{digits}f}" if text.strip("-0.") == "" and value > 0 else text
 
 
+def with_deviation(mean: str, deviation: str) -> str:
+    """A mean beside its deviation; where both are below what is printed, the mean says it.
+
+    >>> with_deviation("16.2", "1.1"), with_deviation("2.3", "<0.1"), with_deviation("<0.1", "<0.1")
+    ('16.2 ± 1.1', '2.3 ± <0.1', '<0.1')
+    """
+    return mean if mean == deviation and mean.startswith("<") else f"{mean} ± {deviation}"
+
+
 def percent(share: float) -> str:
     """
     >>> percent(0.764), percent(0.0187), percent(0.00002), percent(1.0)
@@ -131,7 +140,7 @@ class Spread:
     def text(self, digits: int, scale: float = 1.0) -> str:
         """The mean with so many decimals, and the deviation if there are several seeds."""
         mean = number(scale * self.mean, digits)
-        return f"{mean} ± {number(scale * self.deviation, digits)}" if self.count > 1 else mean
+        return with_deviation(mean, number(scale * self.deviation, digits)) if self.count > 1 else mean
 
 
 def spread(values: list[float]) -> Spread:

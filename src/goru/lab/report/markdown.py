@@ -14,7 +14,7 @@ from goru.lab import paper
 from goru.lab.errors import LabError
 from goru.lab.paper.columns import Table, count, row
 from goru.lab.paper.findings import capitalized
-from goru.lab.paper.outcomes import Group, number, spread
+from goru.lab.paper.outcomes import Group, number, spread, with_deviation
 from goru.lab.report import claims, costs, figures, overview
 from goru.lab.report.claims import Verdict
 from goru.lab.report.page import MARKS
@@ -223,7 +223,7 @@ def _number(group: Group, model: str) -> str:
     seeds = group.seed_means(model, measure.score) if measure and model in group.models else []
     if measure is None or len(seeds) < 2:
         return text
-    return f"{text} ± {number(measure.scale_of(group) * spread(seeds).deviation, measure.digits)}"
+    return with_deviation(text, number(measure.scale_of(group) * spread(seeds).deviation, measure.digits))
 
 
 def _in_paper(group: Group, model: str) -> str:
