@@ -684,6 +684,29 @@ def test_questions_are_answered_from_the_runs(tmp_path: Path) -> None:
         assert f"**{question}** {answer}" in written
 
 
+def test_a_run_that_diverges_is_called_that(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru-memory", [1.0, 0.05])
+    write_run(tmp_path, "copying", "goru-free", [1.0, 0.5, 0.09, 1e5])
+    write_run(tmp_path, "copying", "goru-tanh", [1.0, 12.0])
+    found = dict(overview.answers(load(tmp_path)[0]))["What does orthogonality buy?"]
+    assert found.endswith(
+        "GORU with a free matrix for U falls below 10% of the baseline after 200 iterations, then diverges, GORU with "
+        "tanh for modReLU diverges."
+    )
+    report.write(tmp_path, tmp_path / "out")
+    assert "(paper: )" not in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_the_overview_leaves_out_ablations(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru-memory", [1.0, 0.05])
+    write_run(tmp_path, "copying", "goru-free", [1.0, 0.5])
+    drawn = figures.overview(load(tmp_path)[0]).svg
+    assert "GORU, memory T" in drawn
+    assert "free matrix" not in drawn
+    write_run(tmp_path / "alone", "copying", "goru-free", [1.0, 0.5])
+    assert "free matrix" in figures.overview(load(tmp_path / "alone")[0]).svg
+
+
 def test_a_second_reading_judges_the_claims_again(tmp_path: Path) -> None:
     for fold in range(1, 11):
         for experiment in ("shortest_path", "shortest_path_fed"):

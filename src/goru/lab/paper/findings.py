@@ -15,6 +15,8 @@ from goru.lab.paper.rules import SOLVED
 
 _NAMED = 4
 """A sentence names at most this many models with their numbers, and gives a range for the others."""
+DIVERGED = 10.0
+"""A final loss above so many baselines is called diverged."""
 
 
 def joined(words: Sequence[str]) -> str:
@@ -78,7 +80,7 @@ def solves(group: Group, name: str) -> bool:
 def how_it_ends(group: Group, name: str) -> str:
     """What a model does on a task with a baseline; empty if it has not finished.
 
-    Such as "solves it in 500 iterations" or "ends at 56% of the baseline".
+    Such as "solves it in 500 iterations", "ends at 56% of the baseline" or "diverges".
     """
     loss = group.final_mean(name, "test_loss")
     if loss is None:
@@ -86,6 +88,11 @@ def how_it_ends(group: Group, name: str) -> str:
     step = first_step(group, name)
     if solves(group, name) and step is not None:
         return f"solves it in {step:,.0f} iterations"
+    if loss > DIVERGED * group.baseline:
+        before = (
+            "" if step is None else f"falls below {percent(SOLVED)} of the baseline after {step:,.0f} iterations, then "
+        )
+        return f"{before}diverges"
     return f"ends at {percent(loss / group.baseline)} of the baseline"
 
 

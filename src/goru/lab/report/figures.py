@@ -321,12 +321,13 @@ def own(group: Group, drawing: Drawing) -> Figure:
 
 
 def overview(groups: list[Group], dark: bool = False) -> Figure:
-    """The synthetic tasks side by side, as in the paper's first figures, with one legend."""
+    """The synthetic tasks side by side, as in the paper's first figures, with one legend; without ablations."""
     with mpl.rc_context({**_STYLE, "font.size": 9, **(_DARK if dark else {})}):
         canvas = Canvas(figsize=(3.4 * len(groups), 3.3), layout="constrained")
         entries: dict[str, Any] = {}
         for axes, group in zip(np.atleast_1d(canvas.subplots(1, len(groups))), groups, strict=True):
-            _draw_losses(axes, group)
+            models = {name: runs for name, runs in group.models.items() if not paper.model(name).ablation}
+            _draw_losses(axes, dataclasses.replace(group, models=models or group.models))
             axes.set_title(group.experiment.title, fontsize=10, loc="left")
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         canvas.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)

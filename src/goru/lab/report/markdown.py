@@ -204,7 +204,8 @@ def _done(groups: list[Group]) -> str:
 def _in_words(groups: list[Group]) -> list[str]:
     """The models without a column."""
     sentences = [
-        f"{_title(group)}, {paper.title(model)}: {_number(group, model)} (paper: {_in_paper(group, model)})."
+        f"{_title(group)}, {paper.title(model)}: {_number(group, model)}"
+        + (f" (paper: {said})." if (said := _in_paper(group, model)) else ".")
         for group in groups
         for model in group.models
         if paper.model(model).ablation
