@@ -119,9 +119,11 @@ def with_deviation(mean: str, deviation: str) -> str:
 
 def percent(share: float) -> str:
     """
-    >>> percent(0.764), percent(0.0187), percent(0.00002), percent(1.0)
-    ('76%', '1.9%', '<0.1%', '100%')
+    >>> percent(0.764), percent(0.0187), percent(0.00002), percent(1.0), percent(170000.0)
+    ('76%', '1.9%', '<0.1%', '100%', '>1000%')
     """
+    if 10 < share < math.inf:
+        return ">1000%"
     return f"{number(100 * share, 0 if share >= 0.0995 else 1)}%"
 
 
