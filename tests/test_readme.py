@@ -126,7 +126,8 @@ def test_results_are_those_of_the_record() -> None:
 
 def test_the_record_is_small_and_names_no_machine() -> None:
     files = [file for file in (ROOT / "results").rglob("*") if file.is_file()]
-    assert sum(file.stat().st_size for file in files) < 6_000_000
+    runs = sum(file.name == "result.json" for file in files)
+    assert sum(file.stat().st_size for file in files) < 14_000 * runs  # it grows with its seeds; a clone stays quick
     names = {"config.json", "environment.json", "metrics.jsonl", "figure.json", "result.json", "failure.json"} | {
         "manifest.json"
     }
