@@ -27,6 +27,14 @@ ENVIRONMENT = {
 }
 
 
+SPECTRUM = {
+    "spectrum_truth": [[1.0, 2.0]],
+    "spectrum_prediction": [[2.0, 1.0]],
+    "spectrum_seconds_a_frame": 0.016,
+    "spectrum_highest_hertz": 4000.0,
+}
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Runs as they are on a machine: checkpoints, locks, hosts, long curves."""
@@ -40,14 +48,8 @@ def source(tmp_path: Path) -> Path:
     write_run(folder, "copying", "goru", SOLVED, variant="quick")
     failed = write_run(folder, "denoise", "goru", STUCK, finished=False)
     (failed / "failure.json").write_text(json.dumps({"message": f"the loss became nan in {failed}"}))
-    spectrum = {
-        "spectrum_truth": [[1.0, 2.0]],
-        "spectrum_prediction": [[2.0, 1.0]],
-        "spectrum_seconds_a_frame": 0.016,
-        "spectrum_highest_hertz": 4000.0,
-    }
     for model in ("goru", "gru"):
-        write_run_on_data(folder, "speech", model, "paper", {"test_loss": 0.7}, figure=spectrum)
+        write_run_on_data(folder, "speech", model, "paper", {"test_loss": 0.7}, figure=SPECTRUM)
     return folder
 
 
@@ -96,6 +98,17 @@ def test_what_stays_behind(source: Path, tmp_path: Path) -> None:
     assert (out / "speech/paper/goru/seed0/figure.json").exists()  # the spectrum that is drawn
     assert not (out / "speech/paper/gru/seed0/figure.json").exists()
     assert json.loads((out / "parenthesis/paper/gru/seed0/figure.json").read_text())["gate_share"][1] == 0.333333
+
+
+def test_one_spectrum_stays_whatever_the_order_of_recording(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    for model in ("gru", "goru", "lstm"):
+        write_run_on_data(tmp_path / model, "speech", model, "paper", {"test_loss": 0.7}, figure=SPECTRUM)
+        record.write(tmp_path / model, out)
+    assert [path.parent.parent.name for path in out.rglob("figure.json")] == ["goru"]
+    groups, problems = load(out)
+    assert problems == []
+    assert {one.config.model for one in groups[0].records if one.finished} == {"gru", "goru", "lstm"}
 
 
 def test_thinning_keeps_every_evaluation() -> None:

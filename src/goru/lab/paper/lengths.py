@@ -8,7 +8,7 @@ from typing import Any
 from goru.lab.paper.columns import Column, count
 from goru.lab.paper.definition import Drawing, Experiment, Smaller
 from goru.lab.paper.findings import joined
-from goru.lab.paper.models import MATCHED_PARAMETERS, SYNTHETIC_MODELS, WITH_LONG_MEMORY, model, title
+from goru.lab.paper.models import LONG_MODELS, MATCHED_PARAMETERS, model, title
 from goru.lab.paper.outcomes import Group, Record
 from goru.lab.paper.rules import SOLVED
 from goru.lab.tasks.copying import Copying
@@ -134,11 +134,7 @@ EXPERIMENT = Experiment(
         optimizer=OptimizerConfig(lr=0.001),
         task=Copying(test_size=256),
     ),
-    models={
-        name: WITH_LONG_MEMORY if name == "goru-memory" else layer
-        for name, layer in SYNTHETIC_MODELS.items()
-        if name not in ("goru-june2017", "eurnn-complex")
-    },
+    models=LONG_MODELS,
     memory=lambda task: task.delay,
     variants={f"T{length}": {"task.delay": length} for length in LENGTHS},
     parts="lengths",

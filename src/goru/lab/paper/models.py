@@ -83,6 +83,12 @@ SYNTHETIC_MODELS = {
     "lstm-chrono": LayerConfig(cell="lstm", hidden_size=90, init="chrono", memory=200),
 }
 """The hidden sizes of the paper's three synthetic tasks."""
+LONG_MODELS = {
+    name: WITH_LONG_MEMORY if name == "goru-memory" else layer
+    for name, layer in SYNTHETIC_MODELS.items()
+    if name not in ("goru-june2017", "eurnn-complex")
+}
+"""The models of the experiments over long sequences, beyond the paper: one EURNN, GORU's two main starts, and chrono."""
 MATCHED_PARAMETERS = (
     "Sizes: the paper's, chosen there for about equal numbers of hidden-to-hidden parameters; "
     "the column says how equal these are."

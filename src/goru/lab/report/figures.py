@@ -145,9 +145,13 @@ def with_gates(group: Group) -> dict[str, dict[str, Any]]:
     return found
 
 
+def has_spectrum(record: Record) -> bool:
+    return "spectrum_truth" in (record.figure or {})
+
+
 def with_spectrum(group: Group) -> Record | None:
     """The run whose spectrum is drawn: GORU's, or the first that has one."""
-    found = [record for record in group.records if record.figure and "spectrum_truth" in record.figure]
+    found = [record for record in group.records if has_spectrum(record)]
     return next((record for record in found if record.config.model == "goru"), found[0] if found else None)
 
 

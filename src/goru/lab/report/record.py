@@ -132,17 +132,18 @@ def write(source: Path, out: Path, readme: Path | None = None) -> Recorded:
     try:
         durable.make_folder(out)
         if source.resolve() != out.resolve():
-            drawn = {record.path for group, _ in chosen if (record := figures.with_spectrum(group))}
             for _, record in chosen:
                 if _is_better(record.config.directory(out), record):
                     kept += 1
                 else:
-                    _write_run(record, source, out, with_spectrum=record.path in drawn)
+                    _write_run(record, source, out)
                     written += 1
-        for record in (record for group in load(out)[0] for record in group.records):
-            if record.finished and record.checked_since == "never":  # checksums that are marked as made later
-                durable.make_folder(record.path, out)  # it exists: not through a link
-                durable.replace(record.path / manifest.NAME, manifest.encode(manifest.contents(record.path), "record"))
+        for group in load(out)[0]:
+            drawn = figures.with_spectrum(group)
+            for record in group.records:
+                hidden = record is not drawn and figures.has_spectrum(record)
+                if hidden or (record.finished and record.checked_since == "never"):
+                    _seal(record, out, without_spectrum=hidden)
         recorded = full_size(out)
         for name, content in markdown.beside_runs(recorded).items():
             durable.replace(out / name, content)
@@ -168,16 +169,33 @@ def _is_better(directory: Path, record: Record) -> bool:
     return there is not None and there.finished and as_on(there.config, record.config) == record.config
 
 
-def _write_run(record: Record, source: Path, out: Path, with_spectrum: bool) -> None:
+def _seal(record: Record, out: Path, without_spectrum: bool) -> None:
+    """Write the checksums of a recorded run, marked as made later unless the run made some itself. A spectrum is large:
+    one that is not drawn is removed."""
+    durable.make_folder(record.path, out)  # it exists: not through a link
+    contents = manifest.contents(record.path)
+    if without_spectrum:
+        gates = {name: value for name, value in (record.figure or {}).items() if not name.startswith("spectrum_")}
+        contents.pop("figure.json", None)
+        if gates:
+            contents["figure.json"] = _figure(gates).encode()
+            durable.replace(record.path / "figure.json", contents["figure.json"])
+        else:
+            (record.path / "figure.json").unlink(missing_ok=True)
+    if record.finished:
+        since: manifest.Since = "run" if record.checked_since == "run" else "record"
+        durable.replace(record.path / manifest.NAME, manifest.encode(contents, since))
+
+
+def _write_run(record: Record, source: Path, out: Path) -> None:
     directory = record.config.directory(out)
     durable.make_folder(directory, out)
-    figure = _thin_figure(record.figure or {}, with_spectrum)
     message = record.message.replace(f"{source}/", "").replace(f"{source.resolve()}/", "")
     files = {
         "config.json": record.config.to_json(),
         "environment.json": _json(_without_names(record.environment)),
         "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in thin(record.metrics)),
-        "figure.json": json.dumps(figure, separators=(",", ":")) + "\n" if figure else None,
+        "figure.json": _figure(record.figure) if record.figure else None,
         "failure.json": _json({"message": message}) if record.state == "failed" else None,
         manifest.NAME: None,
         "result.json": _json(record.result) if record.result else None,  # last: with it a run is finished
@@ -206,10 +224,9 @@ def _short(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _thin_figure(figure: dict[str, Any], with_spectrum: bool) -> dict[str, Any]:
-    """All gates; the spectrum, which is large, only for the run that is drawn."""
-    kept = {name: value for name, value in figure.items() if with_spectrum or not name.startswith("spectrum_")}
-    return {name: [_short(v) for v in value] if isinstance(value, list) else value for name, value in kept.items()}
+def _figure(figure: dict[str, Any]) -> str:
+    short = {name: [_short(v) for v in value] if isinstance(value, list) else value for name, value in figure.items()}
+    return json.dumps(short, separators=(",", ":")) + "\n"
 
 
 def _without_names(environment: dict[str, Any]) -> dict[str, Any]:
