@@ -61,7 +61,8 @@ EXPERIMENT = Experiment(
     memory=lambda task: task.length,
     on_request={"adam-rule": {"optimizer.rule": "adam"}, "epsilon-init": EPSILON},
     quick=Smaller(
-        {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800}, models=MAIN_MODELS
+        {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800, "optimizer.lr": 0.008},
+        models=MAIN_MODELS,
     ),
     paper=Paper(
         shown_in="Figures 6 and 7",
@@ -77,6 +78,8 @@ EXPERIMENT = Experiment(
         "Loss: mean cross-entropy over steps and kinds; baseline: entropy of the pooled labels.",
         "The gate figure shows the update gate, as the text says (the caption prints r).",
         "The paper gives no number of iterations: ours is 5,000, without early stopping.",
+        "In the small version the learning rate is 0.008: of that and a half, a quarter and an eighth of it, the one with "
+        "the lowest geometric mean of the final losses of GORU with memory, both EURNNs and GRU.",
     ),
     columns=against_baseline(LEVELS),
     measure=loss_share(LEVELS),
