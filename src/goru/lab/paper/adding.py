@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from goru.lab.paper.definition import Experiment, Smaller
+from goru.lab.paper.findings import who_solves
 from goru.lab.paper.models import LONG_MODELS, MATCHED_UNITS
 from goru.lab.tasks.adding import Adding
 from goru.lab.training.config import OptimizerConfig, RunConfig
@@ -37,6 +38,8 @@ EXPERIMENT = Experiment(
         "At most 5,000 iterations; a run ends at the first evaluation below 1 % of the baseline.",
         "GORU with memory has the FFT mesh, its default beyond 500 steps, at both lengths.",
     ),
+    measure=None,  # where a run was stopped says little
+    finding=who_solves,
     log_loss=True,
     time_steps=lambda task: task.length,
 )

@@ -88,7 +88,7 @@ LONG_MODELS = {
     for name, layer in SYNTHETIC_MODELS.items()
     if name not in ("goru-june2017", "eurnn-complex")
 }
-"""The models of the experiments over long sequences, beyond the paper: one EURNN, GORU's two main starts, and chrono."""
+"""The models of the experiments over long sequences, beyond the paper: one EURNN, and two starts of each gated unit."""
 MATCHED_PARAMETERS = (
     "Sizes: the paper's, chosen there for about equal numbers of hidden-to-hidden parameters; "
     "the column says how equal these are."

@@ -78,7 +78,7 @@ EXPERIMENT = Experiment(
         "Loss: mean cross-entropy over steps and kinds; baseline: entropy of the pooled labels.",
         "The gate figure shows the update gate, as the text says (the caption prints r).",
         "The paper gives no number of iterations: ours is 5,000, without early stopping.",
-        "In the small version the learning rate is 0.008: of that and a half, a quarter and an eighth of it, the one with "
+        "In the small version the learning rate is 0.008: of that, a half, a quarter and an eighth of it, the one with "
         "the lowest geometric mean of the final losses of GORU with memory, both EURNNs and GRU.",
     ),
     columns=against_baseline(LEVELS),
