@@ -60,7 +60,7 @@ ROW = 1.22
 
 
 def draw(canvas: Any, group: Group) -> None:
-    """Iterations to solve against T; a length that a model did not solve is a cross, in a row of its own at the top."""
+    """Iterations to solve against T; a length that a model did not solve is a cross, in the model's row at the top."""
     axes = canvas.subplots()
     top = max(record.config.steps for record in group.records)
     found = {name: _outcomes(group, name) for name in group.models}
@@ -74,11 +74,14 @@ def draw(canvas: Any, group: Group) -> None:
         if missed:
             rows += 1
             label = None if solved else look.title
-            axes.plot(missed, [top * ROW**rows] * len(missed), "x", color=look.color, label=label)
+            # A start of its own has the color of its model: another cross tells them apart.
+            axes.plot(
+                missed, [top * ROW**rows] * len(missed), "+" if look.dashes else "x", color=look.color, label=label
+            )
     if rows:
         axes.axhline(top, color=axes.yaxis.label.get_color(), linewidth=0.8, linestyle=":")
         side = {"ha": "right", "va": "center", "color": axes.yaxis.label.get_color()}
-        axes.text(LENGTHS[-1], top * ROW ** ((rows + 1) / 2), f"✕ not solved within {top:,}", **side)
+        axes.text(LENGTHS[-1], top * ROW ** ((rows + 1) / 2), f"crosses: not solved within {top:,}", **side)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(LENGTHS[0] / 1.15, LENGTHS[-1] * 1.15)
