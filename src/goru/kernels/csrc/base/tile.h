@@ -11,6 +11,8 @@ namespace {
 // Rows of a full tile: with three vectors a row the accumulators fill three quarters of the registers.
 constexpr int kRows = kRegisters / 4;
 constexpr int kAccumulators = kRegisters * 3 / 4;
+// Where a vector is a whole line of the cache, the lines of the panels are fetched ahead: the processor alone is late.
+constexpr bool kFetchAhead = kVectorBytes == 64;
 
 // acc[row][u] (+)= sum over k of a[row][k] * b[u * panel + k * W ...]; added to what `acc` holds if `add`.
 // `a` runs over W values, then jumps by `jump` (W for a plain row, more where the rows are stored in panels).
@@ -28,7 +30,10 @@ __attribute__((noinline)) void tile(
   auto one = [&](int64_t kk) __attribute__((always_inline)) {
     Vec<T> w[NU];
     GORU_UNROLL
-    for (int j = 0; j < NU; ++j) w[j] = load(b + j * panel);
+    for (int j = 0; j < NU; ++j) {
+      w[j] = load(b + j * panel);
+      if (kFetchAhead && MR > 1) prefetch<false>(b, j * panel + 32 * W<T>, kVectorBytes);
+    }
     GORU_UNROLL
     for (int r = 0; r < MR; ++r) {
       const Vec<T> x = splat(a[r][kk]);
@@ -63,6 +68,7 @@ __attribute__((noinline)) void outer_tile(
     Vec<T> w[NV];
     GORU_UNROLL
     for (int m = 0; m < NV; ++m) w[m] = load(b + m * panel);
+    if (kFetchAhead) prefetch<false>(a, 16 * W<T>, kVectorBytes);
     GORU_UNROLL
     for (int n = 0; n < MR; ++n) {
       const Vec<T> x = splat(a[n]);
