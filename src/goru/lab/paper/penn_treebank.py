@@ -15,7 +15,7 @@ from goru.lab.training.config import LayerConfig, OptimizerConfig, RunConfig
 
 MODELS = {
     "goru": LayerConfig(cell="goru", hidden_size=512),
-    "goru-memory": replace(WITH_MEMORY, hidden_size=512, memory=50),
+    "goru-memory": replace(WITH_MEMORY, hidden_size=512, memory=10),
     "goru-no-reset": LayerConfig(cell="goru", hidden_size=512, reset_gate=False),
     "goru-no-update": LayerConfig(cell="goru", hidden_size=512, update_gate=False),
     "goru-free": LayerConfig(cell="goru", hidden_size=512, orthogonal=False),
@@ -133,6 +133,8 @@ EXPERIMENT = Experiment(
         "32 lanes of the training text, 50 steps per segment, the state carried from one to the next and "
         "zero where an epoch begins. Validation and test text are read in one pass from a zero state.",
         "Characters are fed one-hot; the head starts Glorot-uniform.",
+        "GORU's memory is 10 steps, by validation after one epoch, seed 0: 1.959 bits, with 50 steps 2.029. Without a "
+        "memory it has 1.940.",
     ),
     columns=(
         Column("valid bpc", score("valid_bpc"), brief=True),
