@@ -111,8 +111,8 @@ EXPERIMENT = Experiment(
         "an `ans` token goes in for each node of the path.",
         "At most 200 epochs of 19 steps, stopped after 40 without a lower validation loss; the test "
         "scores are those of the best epoch. Mean and deviation over the ten folds.",
-        "To stop by validation accuracy instead of loss is no better on folds 1 to 3, seed 0: GORU with memory has 72.0 % "
-        "of the symbols (by loss 73.1), GRU 70.1 (69.6).",
+        "Stopping by validation accuracy instead of loss does not help on folds 1 to 3, seed 0: GORU with memory has "
+        "72.0 % of the symbols (by loss 73.1), GRU 70.1 (69.6).",
         "Both accuracies are given: single symbols (most likely the paper's) and whole sequences. "
         "Reference levels: source, any node, target and end, guessed without reading the graph; and the same with a "
         "neighbor of the source in the middle.",
