@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import fmean
 
 from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, Table, difference, in_paper, on_files, row
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, RIVALS, WITH_MEMORY, model, title
+from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, RIVALS, model, title
 from goru.lab.paper.outcomes import Group, spread
 from goru.lab.paper.rules import Facts, Statement, best
 from goru.lab.tasks.babi import Babi
@@ -198,7 +197,7 @@ EXPERIMENT = Experiment(
         optimizer=OptimizerConfig(lr=0.001),
         task=Babi(),
     ),
-    models={**EQUAL_MODELS, "goru-memory": replace(WITH_MEMORY, memory=10)},
+    models=EQUAL_MODELS,
     variants=TASKS,
     parts="tasks",
     generated=Smaller({"task.data": "generated"}, variants=("task01", "task05", "task06", "task17")),

@@ -111,8 +111,11 @@ EXPERIMENT = Experiment(
         "an `ans` token goes in for each node of the path.",
         "At most 200 epochs of 19 steps, stopped after 40 without a lower validation loss; the test "
         "scores are those of the best epoch. Mean and deviation over the ten folds.",
-        "Stopping by validation accuracy instead of loss does not help on folds 1 to 3, seed 0: GORU with memory has "
-        "72.0 % of the symbols (by loss 73.1), GRU 70.1 (69.6).",
+        "GORU's memory is 10 steps, by the mean validation loss over folds 1 to 5, seed 0: 0.901, with 20, 30, 100 and "
+        "300 steps 0.930, 0.959, 1.028 and 1.124 (four folds); in other meshes, with 100 steps, 1.061 (capacity 2) and "
+        "1.033 (FFT).",
+        "Stopping by validation accuracy instead of loss does not help on folds 1 to 3, seed 0: GORU with a memory of "
+        "100 has 72.0 % of the symbols (by loss 73.1), GRU 70.1 (69.6).",
         "Both accuracies are given: single symbols (most likely the paper's) and whole sequences. "
         "Reference levels: source, any node, target and end, guessed without reading the graph; and the same with a "
         "neighbor of the source in the middle.",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, agreement, in_paper, on_files, score
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.models import EQUAL_MODELS, EURNNS, MAIN_MODELS, MATCHED_UNITS, RIVALS, WITH_MEMORY, model
+from goru.lab.paper.models import EQUAL_MODELS, EURNNS, MAIN_MODELS, MATCHED_UNITS, RIVALS, model
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import Facts, Statement, best, better
 from goru.lab.tasks.speech import Speech
@@ -87,7 +86,7 @@ EXPERIMENT = Experiment(
         optimizer=OptimizerConfig(rule="adam", lr=0.001),
         task=Speech(),
     ),
-    models={**EQUAL_MODELS, "goru-memory": replace(WITH_MEMORY, memory=10)},
+    models=EQUAL_MODELS,
     on_request={
         "raw": {"task.normalize": False},
         "timit": {"task.data": "timit"},
