@@ -13,7 +13,7 @@ from .contenders import SHAPES, inputs, layer, training_step
 
 
 def measure(name: str, shape_name: str, threads: int) -> dict[str, float] | None:
-    """MB above the level after two warm-up steps, and above the level before the layer existed; None off Linux."""
+    """MB above the level after two warm-up steps, and above the level after a tiny step; None off Linux."""
     if not Path("/proc/self/clear_refs").exists():
         return None
     command = [sys.executable, "-m", "benchmarks.memory", name, shape_name, str(threads)]
@@ -52,13 +52,18 @@ def _main(name: str, shape_name: str, threads: int) -> None:
     shape = next(shape for shape in SHAPES if shape.name == shape_name)
     x = inputs(shape)
     module = layer(name, shape)
-    start = _settled()
+
+    def without_gradients() -> float:
+        for parameter in module.parameters():
+            parameter.grad = None
+        return _settled()
+
+    training_step(module, x[:2, :1], shape.H)()  # torch loads code and its own buffers at the first backward pass
+    start = without_gradients()
     step = training_step(module, x, shape.H)
     for _ in range(2):
         step()
-    for parameter in module.parameters():
-        parameter.grad = None
-    level = _settled()
+    level = without_gradients()
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
     for _ in range(3):
         step()

@@ -78,16 +78,16 @@ def _speed(rows: Rows) -> Rows:
 
 def _scale(rows: Rows) -> str:
     """What the times may be compared with."""
-    shares = {
-        name: [row[f"{name} of roofline"] for row in rows if f"{name} of roofline" in row]
-        for name in ("GORU", "GRU", "LSTM")
-    }
-    joined = ", ".join(f"{name} {min(values):.2f} to {max(values):.2f}" for name, values in shares.items())
+    names = ("GORU", "GRU", "LSTM")
+    joined = "; ".join(f"{name} {_in_turn(rows[:-1], f'{name} of roofline')}" for name in names)
     return (
-        "Share of the roofline (the step's arithmetic at the\n"
-        "rate of a large sgemm, or its bytes at the rate of memory, measured in the same run) that is reached:\n"
-        f"{joined}.\n"
+        "Share of the roofline (the step's arithmetic at the\nrate of a large sgemm, or its bytes at the rate of "
+        f"memory, each in its fastest round) that is reached,\nshape by shape: {joined}.\n"
     )
+
+
+def _in_turn(rows: Rows, column: str) -> str:
+    return ", ".join(f"{row[column]:.2f}" for row in rows)
 
 
 def _factors(mean: dict[str, Any]) -> str:
@@ -103,13 +103,17 @@ def _same_cells(mean: dict[str, Any]) -> str:
 
 
 def _memory(sections: dict[str, Rows], threads: int) -> str:
-    row = sections[f"memory, {threads} threads"][0]
+    rows = sections[f"memory, {threads} threads"]
     names = {
         "nn.GRU": "nn.GRU", "goru.GRU": "goru.GRU", "nn.LSTM": "nn.LSTM", "goru.LSTM": "goru.LSTM",
         "manual": "GORU in pure torch", "native": "native",
     }  # fmt: skip
-    joined = ", ".join(f"{title} {row[f'{name} from start']:.0f} MB" for name, title in names.items())
-    return f"Peak memory of a training step at the copying shape, above the level before the layer existed:\n{joined}."
+    joined = ", ".join(f"{title} {rows[0][name]:.0f} MB" for name, title in names.items())
+    shares = "; ".join(f"`goru.{name}` {_in_turn(rows, f'goru.{name} of nn.{name}')}" for name in ("GRU", "LSTM"))
+    return (
+        f"Peak memory of a training step at the copying shape, above the level after a tiny step:\n{joined}.\n"
+        f"As a share of torch's layer, shape by shape: {shares}.\n"
+    )
 
 
 def _streaming(sections: dict[str, Rows], threads: int) -> str:

@@ -8,10 +8,19 @@ import time
 from collections.abc import Callable, Mapping
 
 
-def interleaved(
+def interleaved(steps: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Median milliseconds of each step over `rounds` rounds."""
+    return medians(in_turn(steps, rounds))
+
+
+def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def in_turn(
     steps: Mapping[str, Callable[[], None]], rounds: int, slow: Mapping[str, int] | None = None
-) -> dict[str, float]:
-    """Median milliseconds of each step over `rounds` rounds; `slow` gives some of them fewer rounds.
+) -> dict[str, list[float]]:
+    """Milliseconds of each step in each of `rounds` rounds; `slow` gives some of them fewer rounds.
 
     A step is repeated within a round until it took 20 ms, so that the clock and the call do not count.
     """
@@ -36,4 +45,4 @@ def interleaved(
                 times[name].append((time.perf_counter() - start) / repeats[name] * 1e3)
     finally:
         gc.enable()
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times

@@ -148,6 +148,7 @@ def test_experiments_are_found_in_the_papers_order() -> None:
         "adding",
         "starts",
         "meshes",
+        "memories",
         "shortest_path_fed",
         "psmnist",
         "babi_sequence",

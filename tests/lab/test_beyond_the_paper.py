@@ -14,7 +14,7 @@ import goru
 from goru.lab import paper
 from goru.lab.cells import STUDIED
 from goru.lab.errors import LabError
-from goru.lab.paper import columns, lengths, meshes, starts
+from goru.lab.paper import columns, lengths, memories, meshes, starts
 from goru.lab.problems.adding import AddingProblem
 from goru.lab.report import figures, sections
 from goru.lab.report.record import load
@@ -94,9 +94,9 @@ def test_iterations_to_solve_against_length(tmp_path: Path) -> None:
     assert problems == []
     table = columns.results(group)
     rows = {row[0]: dict(zip(table.headings, row, strict=True)) for row in table.texts}
-    assert rows["GORU, memory T"]["T = 50"] == "150"
-    assert rows["GORU, memory T"]["T = 1,000"] == "no (30%)"
-    assert rows["GORU, memory T"]["T = 100"] == ""
+    assert rows["GORU with memory"]["T = 50"] == "150"
+    assert rows["GORU with memory"]["T = 1,000"] == "no (30%)"
+    assert rows["GORU with memory"]["T = 100"] == ""
     assert rows["GRU"]["T = 50"] == "not yet"
     (section,) = sections.make([group], [])
     (drawn,) = section.variants[0].own_figures
@@ -107,7 +107,8 @@ def test_iterations_to_solve_against_length(tmp_path: Path) -> None:
     write_run(tmp_path, "lengths", "goru-memory", [2.0, 0.5, 0.4, 0.05], variant="T100")
     (group,), _ = load(tmp_path)
     assert lengths.growth(group) == (
-        "GORU, memory T: 150 iterations at T = 50, 300 at T = 100; 2 times the silence takes 2.0 times the iterations."
+        "GORU with memory: 150 iterations at T = 50, 300 at T = 100; "
+        "2 times the silence takes 2.0 times the iterations."
     )
     canvas = Figure()
     lengths.draw(canvas, group)
@@ -176,6 +177,36 @@ def test_a_memory_starts_as_the_recorded_studies_chose() -> None:
     default = goru.GORU(10, 128, memory=100).unit.mesh
     assert (layer.init, layer.mesh, layer.capacity) == ("quarters", default.kind, default.capacity)
     assert STUDIED["quarters"] == ({}, None)  # no change to the default
+
+
+def test_the_memory_with_the_lowest_loss_and_of_equal_ones_the_longest(tmp_path: Path) -> None:
+    losses = {"copying": (0.004, 0.001, 0.02), "denoise": (0.3, 0.02, 0.04), "parenthesis": (0.4, 0.3, 0.2)}
+    for task, finals in losses.items():
+        for name, final in zip(memories.MEMORIES, finals, strict=True):
+            write_run(tmp_path, "memories", name, [2.0, final], variant=task)
+    (group,), problems = load(tmp_path)
+    assert problems == []
+    assert memories.best_memories(group) == (
+        "over 100 steps, the best memory is 100 steps for copying, 33 steps for denoise and 10 steps for parenthesis."
+    )
+
+
+def test_a_memory_is_not_chosen_while_runs_are_missing(tmp_path: Path) -> None:
+    write_run(tmp_path, "memories", "memory-33", [2.0, 0.5], variant="denoise")
+    (group,), _ = load(tmp_path)
+    assert memories.chosen(group, "denoise") is None
+    assert memories.best_memories(group) == ""
+
+
+def test_the_synthetic_tasks_have_the_memory_that_the_recorded_study_chose() -> None:
+    groups = {group.experiment.name: group for group in load(Path(__file__).parents[2] / "results")[0]}
+    for task in memories.TASKS:
+        chosen = memories.chosen(groups["memories"], task)
+        assert chosen is not None
+        assert all(len(starts.shares(groups["memories"], name, task)) == 3 for name in memories.MEMORIES)
+        parts = starts.STEPS // memories.MEMORIES[chosen]
+        of_goru, of_gru = (paper.experiment(task).config(name).layer.memory for name in ("goru-memory", "gru-chrono"))
+        assert (of_goru, of_gru) == (200 // parts, 200)
 
 
 def test_a_study_has_tasks_of_several_kinds() -> None:

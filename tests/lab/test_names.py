@@ -165,7 +165,7 @@ def test_the_same_options_give_the_same_name() -> None:
     memory = paper.experiment("denoise").memory
     assert memory is not None
     following = chosen()
-    assert following.layer.memory == memory(following.task)
+    assert following.layer.memory == memory(following.task, following.layer)
     names = {chosen(model=model).variant for model in ("gru", "goru", "goru-memory", "gru-chrono")}
     assert names == {following.variant}
     assert "memory" not in following.variant

@@ -665,14 +665,14 @@ def test_questions_are_answered_from_the_runs(tmp_path: Path) -> None:
     write_run(tmp_path, "parenthesis", "lstm", [1.0, 0.3])
     found = dict(overview.answers(load(tmp_path)[0]))
     assert found["Does GORU remember like an EURNN?"] == (
-        "Yes, if it starts with memory. Copying: GORU, memory T solves it in 100 iterations; EURNN (real) solves it in "
-        "200 iterations, GORU ends at 90% of the baseline."
+        "Yes, if it starts with memory. Copying: GORU with memory solves it in 100 iterations; EURNN (real) solves it "
+        "in 200 iterations, GORU ends at 90% of the baseline."
     )
     assert found["Does it forget like a GRU?"] == (
         "No. Denoise: GORU ends at 30% of the baseline; GRU solves it in 100 iterations."
     )
     assert found["What does orthogonality buy?"] == (
-        "Copying: GORU, memory T solves it in 100 iterations; GORU with a free matrix for U ends at 50% of the "
+        "Copying: GORU with memory solves it in 100 iterations; GORU with a free matrix for U ends at 50% of the "
         "baseline."
     )
     assert found["When is it worth it?"] == "Ahead of GRU and LSTM on parenthesis (GORU); behind on denoise (GRU)."
@@ -701,7 +701,7 @@ def test_the_overview_leaves_out_ablations(tmp_path: Path) -> None:
     write_run(tmp_path, "copying", "goru-memory", [1.0, 0.05])
     write_run(tmp_path, "copying", "goru-free", [1.0, 0.5])
     drawn = figures.overview(load(tmp_path)[0]).svg
-    assert "GORU, memory T" in drawn
+    assert "GORU with memory" in drawn
     assert "free matrix" not in drawn
     write_run(tmp_path / "alone", "copying", "goru-free", [1.0, 0.5])
     assert "free matrix" in figures.overview(load(tmp_path / "alone")[0]).svg
@@ -737,13 +737,13 @@ def test_findings_name_the_claims_that_fare_better_with_another_start():
 
     text = claim.text.removesuffix(".")
     partly = verdict(claims.PARTLY, stand_in="goru-memory")
-    assert starts(claims.NOT_REPRODUCED, partly) == " With GORU, memory T, one holds in part (C1)."
+    assert starts(claims.NOT_REPRODUCED, partly) == " For GORU with memory, one holds in part (C1)."
     whole = verdict(claims.REPRODUCED, stand_in="goru-memory")
-    assert starts(claims.PARTLY, whole) == f" With GORU, memory T, one more holds (C1: {text})."
+    assert starts(claims.PARTLY, whole) == f" For GORU with memory, one more holds (C1: {text})."
     june = verdict(claims.PARTLY, stand_in="goru-june2017")
-    assert starts(claims.NOT_REPRODUCED, june, whole) == f" With GORU, memory T, one more holds (C1: {text})."
+    assert starts(claims.NOT_REPRODUCED, june, whole) == f" For GORU with memory, one more holds (C1: {text})."
     assert starts(claims.NOT_REPRODUCED, june, partly) == (  # equal: neither stands for the other
-        " With GORU (June 2017 start), one holds in part (C1). With GORU, memory T, one holds in part (C1)."
+        " For GORU (June 2017 start), one holds in part (C1). For GORU with memory, one holds in part (C1)."
     )
     for main, other in (
         (claims.REPRODUCED, partly),  # worse
@@ -769,7 +769,7 @@ def test_the_first_finding_counts_the_claims_and_leads_to_them() -> None:
     ]
     (sentence,) = overview.findings([], verdicts)
     assert overview.plain(sentence) == (
-        "2 of the paper's 6 claims hold in our runs, 3 do not and 1 is not yet decided. With GORU, memory T, "
+        "2 of the paper's 6 claims hold in our runs, 3 do not and 1 is not yet decided. For GORU with memory, "
         "one more holds (C5: GORU is best on parenthesis in speed and final loss) and one in part (C1)."
     )
     links = [part for part in sentence if isinstance(part, overview.Link)]

@@ -222,8 +222,8 @@ def guessed(folder: Path, accuracies: dict[str, float]) -> str:
 
 def test_what_was_learned_on_paths_is_told_beside_the_guesses(tmp_path: Path) -> None:
     assert guessed(tmp_path / "a", {"goru": 0.65, "goru-memory": 0.71, "gru": 0.69}) == (
-        "GORU, memory T leads with 71.0%; no model beats guessing a neighbor of the source (80.0%); "
-        "only GORU, memory T beats guessing any node (70.0%)."
+        "GORU with memory leads with 71.0%; no model beats guessing a neighbor of the source (80.0%); "
+        "only GORU with memory beats guessing any node (70.0%)."
     )
     assert guessed(tmp_path / "b", {"goru": 0.95, "gru": 0.75, "lstm": 0.85}) == (
         "GORU leads with 95.0%; only GORU and LSTM beat guessing a neighbor of the source (80.0%); "

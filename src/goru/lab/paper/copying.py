@@ -14,7 +14,16 @@ from goru.lab.paper.findings import (
     solves,
     who_solves,
 )
-from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, WITH_MEMORY, title
+from goru.lab.paper.models import (
+    EPSILON,
+    EURNNS,
+    MAIN_MODELS,
+    MATCHED_PARAMETERS,
+    SYNTHETIC_MODELS,
+    WITH_MEMORY,
+    memory_of,
+    title,
+)
 from goru.lab.paper.outcomes import Group, percent
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
 from goru.lab.tasks.copying import Copying
@@ -96,7 +105,7 @@ EXPERIMENT = Experiment(
         "goru-free": replace(WITH_MEMORY, orthogonal=False),
         "goru-tanh": replace(WITH_MEMORY, modrelu=False),
     },
-    memory=lambda task: task.delay,
+    memory=memory_of(lambda task: task.delay),
     on_request={"random-placement": {"task.placement": "random"}, "epsilon-init": EPSILON},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "steps": 1200, "optimizer.lr": 0.002},

@@ -114,8 +114,8 @@ class Experiment:
     variants: Mapping[str, Changes] = field(default_factory=lambda: {"paper": {}})
     on_request: Mapping[str, Changes] = field(default_factory=dict)
     parts: str = ""
-    memory: Callable[[Any], int] | None = None
-    """From its task to the `memory` of the models that have one, so it follows the length of the task."""
+    memory: Callable[[Any, LayerConfig], int] | None = None
+    """From its task and a layer to the `memory` of the layers that have one, so it follows the length of the task."""
     quick: Smaller = field(default_factory=Smaller)
     generated: Smaller | None = None
     """None: the data are always generated."""
@@ -222,7 +222,7 @@ class Experiment:
         """The configuration with the `memory` for its task, if the model has one."""
         if self.memory is None or config.layer.memory is None:
             return config
-        return override(config, {"layer.memory": self.memory(config.task)})
+        return override(config, {"layer.memory": self.memory(config.task, config.layer)})
 
     def following(self, config: RunConfig, base: RunConfig) -> RunConfig:
         """`config` with the `memory` for its task, if `base`, which it was made from, has that for its own."""
@@ -294,7 +294,7 @@ class Experiment:
                 continue
             if group == "task" and override(config.task, {name: before[path]}).describe() != config.task.describe():
                 continue
-            if path == "layer.memory" and self.memory is not None and value == self.memory(config.task):
+            if path == "layer.memory" and self.memory is not None and value == self.memory(config.task, config.layer):
                 continue
             words.append(_WORDS.get(path, f"{name.replace('_', ' ')} {{}}").format(value))
         return words

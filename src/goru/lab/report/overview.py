@@ -226,10 +226,10 @@ _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def _on_start(start: str, verdicts: list[claims.Verdict]) -> Sentence:
-    """With GORU, memory T, one more holds (C7: ...) and one in part (C1)."""
+    """For GORU with memory, one more holds (C7: ...) and one in part (C1)."""
     whole = [verdict for verdict in verdicts if verdict.status == claims.REPRODUCED]
     partly = [verdict for verdict in verdicts if verdict.status == claims.PARTLY]
-    parts: list[str | Link] = [f" With {paper.title(start)}, "]
+    parts: list[str | Link] = [f" For {paper.title(start)}, "]
     if whole:
         parts += [f"{_COUNTS[len(whole)]} more {'holds' if len(whole) == 1 else 'hold'} ("]
         for k, verdict in enumerate(whole):
