@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import subprocess
 import sys
@@ -184,6 +185,19 @@ def test_memory_is_kept_between_steps_and_can_be_released() -> None:
     third = library.pooled_empty((1000, 1000), torch.float32)
     assert third.data_ptr() != address
     del second, third
+    library.release()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_growing_buffer_replaces_the_smaller_one() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    library.release()
+    before = resident()
+    for n in range(20):
+        library.pooled_empty((1000 + 50 * n, 1000), torch.float32).zero_()  # 4 to 8 MB each, 118 MB in all
+    assert resident() - before < 24e6
     library.release()
 
 

@@ -22,7 +22,7 @@ CELL_STEPS = 32  # c of an LSTM is saved before every so many steps; the backwar
 
 GatedSizes = structure(
     "GatedSizes",
-    (c_int64, "packed packed_backward packed_input bias saved chunk_row through_row wide square bias_sums block_rows"),
+    (c_int64, "packed packed_backward packed_input bias saved chunk_row through_row wide padded bias_sums block_rows"),
 )
 GatedForward = structure(
     "GatedForward",
@@ -37,7 +37,7 @@ GatedBackward = structure(
 )  # fmt: skip
 GatedFinish = structure(
     "GatedFinish", (c_int64, "inputs hidden blocks"),
-    (c_void_p, "wide square bias_sums grad_weight_ih grad_weight_hh grad_bias_ih grad_bias_hh"),
+    (c_void_p, "wide bias_sums grad_weight_ih grad_bias_ih grad_bias_hh"),
 )  # fmt: skip
 library.declare(
     goru_gated_sizes=[c_int, c_int, c_int64, c_int64, c_void_p],
@@ -189,10 +189,10 @@ def backward(
     carries = [check("the gradient of a state", grad, (B, H), dtype) for grad in grads[1:]]
     carries = [carry.clone(memory_format=torch.contiguous_format) for carry in carries]
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    sums = torch.zeros(s.wide + s.square + g.blocks * s.bias_sums, dtype=dtype, device="cpu")
+    square = torch.zeros((GATES[g.cell], s.padded, s.padded), dtype=dtype, device="cpu")
+    sums = torch.zeros(s.wide + g.blocks * s.bias_sums, dtype=dtype, device="cpu")
     wide = sums.data_ptr()
-    square = wide + s.wide * dtype.itemsize
-    bias_sums = square + s.square * dtype.itemsize
+    bias_sums = wide + s.wide * dtype.itemsize
     if B > 0:
         steps = g.steps_per_call(s.chunk_row * B)
         # Parts of the sequence whose gates, or whose c, are recomputed at a time.
@@ -218,7 +218,7 @@ def backward(
             call = GatedBackward(
                 g.shape, grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
                 output.data_ptr(), gates.data_ptr(), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
-                carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square, bias_sums, pointer(dx),
+                carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square.data_ptr(), bias_sums, pointer(dx),
                 cells.data_ptr(), 0, steps,
             )  # fmt: skip
             recompute = None
@@ -229,11 +229,11 @@ def backward(
                 recompute = g.cells_recomputer(kept, cells, call)
             parts = g.whole_chunks(steps)
             g.backward(g.library.goru_gated_backward, call, parts, g.cell, checkpoint=interval, recompute=recompute)
-    weight_ih, weight_hh = torch.empty_like(g.weight_ih), torch.empty_like(g.weight_hh)
+    weight_ih = torch.empty_like(g.weight_ih)
     bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
     finish = GatedFinish(
-        I, H, g.blocks, wide, square, bias_sums, weight_ih.data_ptr(), weight_hh.data_ptr(), pointer(bias_ih),
-        pointer(bias_hh),
-    )  # fmt: skip
+        I, H, g.blocks, wide, bias_sums, weight_ih.data_ptr(), pointer(bias_ih), pointer(bias_hh)
+    )
     g.library.goru_gated_finish(g.code, g.cell, byref(finish))
+    weight_hh = square[:, :H, :H].reshape(-1, H)  # a view of the sums where no unit was filled up
     return dx, *carries, weight_ih, weight_hh, bias_ih, bias_hh

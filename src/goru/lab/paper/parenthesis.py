@@ -58,7 +58,7 @@ EXPERIMENT = Experiment(
         experiment="parenthesis", steps=5_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Parenthesis()
     ),
     models=SYNTHETIC_MODELS,
-    memory=memory_of(lambda task: task.length),
+    memory=memory_of(lambda task: task.length, parts=3),
     on_request={"adam-rule": {"optimizer.rule": "adam"}, "epsilon-init": EPSILON},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800, "optimizer.lr": 0.008},

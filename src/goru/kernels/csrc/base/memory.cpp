@@ -38,7 +38,8 @@ char* allocate(int64_t size) {
   void* memory = nullptr;
   if (posix_memalign(&memory, size >= kHugePage ? kHugePage : 64, size)) return nullptr;
 #if defined(MADV_HUGEPAGE)
-  if (size >= kHugePage) madvise(memory, size, MADV_HUGEPAGE);
+  // The rest is left to small pages: a huge one would take 2 MB for it.
+  if (size >= kHugePage) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
   return (char*)memory;
 }
@@ -70,15 +71,19 @@ void tidy(int64_t most) {
 
 GORU_API void* goru_take(int64_t size) {
   if (size < 64) size = 64;
-  size = size >= kHugePage ? (size + kHugePage - 1) / kHugePage * kHugePage : (size + 63) / 64 * 64;
+  size = (size + 63) / 64 * 64;
   Locked lock;
   ++clock_;
-  Buffer *best = nullptr, *empty = nullptr;
+  Buffer *best = nullptr, *empty = nullptr, *smaller = nullptr;
   for (Buffer& b : buffers) {
     if (!b.memory) empty = &b;
-    else if (!b.busy && b.size >= size && b.size <= 2 * size && (!best || b.size < best->size)) best = &b;
+    else if (b.busy || b.size > 2 * size || 2 * b.size < size) continue;
+    else if (b.size < size) smaller = smaller && smaller->size > b.size ? smaller : &b;
+    else if (!best || b.size < best->size) best = &b;
   }
   if (!best) {
+    // The new buffer can also serve the requests that the smaller one was for.
+    if (smaller) release(*smaller), empty = smaller;
     char* memory = allocate(size);
     if (!memory || !empty) return memory;
     *empty = {memory, size, clock_, true};

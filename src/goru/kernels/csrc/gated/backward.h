@@ -302,10 +302,9 @@ void gated_finish(const GatedFinish* f) {
   const int64_t I = f->inputs, H = f->hidden, Hp = panels<T>(H) * W<T>, Ip = panels<T>(I + 1) * W<T>;
   for (int64_t g = 0; g < Cell::kGates; ++g)
     for (int64_t u = 0; u < H; ++u) {
-      const T *from_x = (const T*)f->wide + (g * Hp + u) * Ip, *from_h = (const T*)f->square + (g * Hp + u) * Hp;
+      const T* from_x = (const T*)f->wide + (g * Hp + u) * Ip;
       const int64_t at = g * H + u;
       memcpy((T*)f->grad_weight_ih + at * I, from_x, sizeof(T) * I);
-      memcpy((T*)f->grad_weight_hh + at * H, from_h, sizeof(T) * H);
       if (!f->grad_bias_ih) continue;
       // The column of ones holds the sum. A cell whose last gate adds its two biases in different places has the
       // second one's gradient apart.

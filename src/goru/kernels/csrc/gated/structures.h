@@ -10,7 +10,8 @@ struct GatedSizes {
   int64_t saved;        // for each row and step
   int64_t chunk_row;    // chunk buffer, for each row
   int64_t through_row;  // for each row of the batch
-  int64_t wide, square; // sums of the weight gradients
+  int64_t wide;         // sums of the gradients of weight_ih and the biases
+  int64_t padded;       // hidden units, filled up: the sums of a gate's rows of weight_hh are a square of them
   int64_t bias_sums;    // for each block of `block_rows` rows
   int64_t block_rows;
 };
@@ -51,11 +52,11 @@ struct GatedStream {
   const void *bias_ih, *bias_hh;  // or null
 };
 
-// Gradients as torch has them, from the sums of all chunks.
+// Gradients as torch has them, from the sums of all chunks; that of weight_hh is in `square` already, but for padding.
 struct GatedFinish {
   int64_t inputs, hidden, blocks;
-  const void *wide, *square, *bias_sums;
-  void *grad_weight_ih, *grad_weight_hh, *grad_bias_ih, *grad_bias_hh;  // the last two or null
+  const void *wide, *bias_sums;
+  void *grad_weight_ih, *grad_bias_ih, *grad_bias_hh;  // the last two or null
 };
 
 struct GatedTable {
