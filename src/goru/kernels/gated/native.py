@@ -218,8 +218,8 @@ def backward(
             call = GatedBackward(
                 g.shape, grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
                 output.data_ptr(), gates.data_ptr(), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
-                carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square.data_ptr(), bias_sums, pointer(dx),
-                cells.data_ptr(), 0, steps,
+                carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square.data_ptr(), bias_sums,
+                pointer(dx), cells.data_ptr(), 0, steps,
             )  # fmt: skip
             recompute = None
             if options.checkpoint is not None:
@@ -231,9 +231,7 @@ def backward(
             g.backward(g.library.goru_gated_backward, call, parts, g.cell, checkpoint=interval, recompute=recompute)
     weight_ih = torch.empty_like(g.weight_ih)
     bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
-    finish = GatedFinish(
-        I, H, g.blocks, wide, bias_sums, weight_ih.data_ptr(), pointer(bias_ih), pointer(bias_hh)
-    )
+    finish = GatedFinish(I, H, g.blocks, wide, bias_sums, weight_ih.data_ptr(), pointer(bias_ih), pointer(bias_hh))
     g.library.goru_gated_finish(g.code, g.cell, byref(finish))
     weight_hh = square[:, :H, :H].reshape(-1, H)  # a view of the sums where no unit was filled up
     return dx, *carries, weight_ih, weight_hh, bias_ih, bias_hh
