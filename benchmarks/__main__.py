@@ -54,33 +54,35 @@ def forward(rounds: int) -> Rows:
 
 
 def _against_torch(rounds: int, make: Callable[..., Step], names: tuple[str, ...], whole: bool) -> Rows:
-    rows = []
+    times = {}
     for shape in SHAPES:
         x = inputs(shape)
         steps = {name: make(layer(name, shape), x, shape.H) for name in names}
         steps |= {"sgemm": roofline.gemm_step(), "copy": roofline.copy_step()}
-        times = in_turn(steps, rounds, slow={"reference": 1})
-        rows.append({"T, B, I, H": str(shape), **medians(times), **_ratios(times, shape, whole)})
+        times[shape] = in_turn(steps, rounds, slow={"reference": 1})
+    sgemm, copy = (min(min(measured[name]) for measured in times.values()) for name in ("sgemm", "copy"))
+    rows = []
+    for shape, measured in times.items():
+        bounds = {name: roofline.milliseconds(name, shape, sgemm, copy, whole) for name in ("GORU", "GRU", "LSTM")}
+        rows.append({"T, B, I, H": str(shape), **medians(measured), **_ratios(measured, bounds)})
     columns = [name for name in rows[0] if "vs" in name]
     means = {c: math.exp(sum(math.log(row[c]) for row in rows) / len(rows)) for c in columns}
     rows.append({"T, B, I, H": "geometric mean", **means})
     return rows
 
 
-def _ratios(times: dict[str, list[float]], shape: Shape, whole: bool) -> dict[str, float]:
+def _ratios(times: dict[str, list[float]], bounds: dict[str, float]) -> dict[str, float]:
     """How many times faster than torch's layers, by medians, and the share of the roofline that is reached; GORU on our
     fastest backend.
 
-    The share is that of the fastest rounds: a busy neighbor slows a large product and a copy more than a layer that
-    stays in the cache, so medians can give more than 1.
+    The share compares fastest rounds: the medians of a product and a copy depend on what else the machine does.
     """
-    usual, fastest = medians(times), {name: min(values) for name, values in times.items()}
+    usual = medians(times)
     ours = {"GORU": backends()[-1], "GRU": "goru.GRU", "LSTM": "goru.LSTM"}
     ratios = {f"vs {name}": usual[f"nn.{name}"] / usual[ours["GORU"]] for name in ("GRU", "LSTM")}
     ratios |= {f"{name} vs nn.{name}": usual[f"nn.{name}"] / usual[f"goru.{name}"] for name in ("GRU", "LSTM")}
     for name, contender in ours.items():
-        bound = roofline.milliseconds(name, shape, fastest["sgemm"], fastest["copy"], whole)
-        ratios[f"{name} of roofline"] = bound / fastest[contender]
+        ratios[f"{name} of roofline"] = bounds[name] / min(times[contender])
     return ratios
 
 

@@ -30,7 +30,7 @@ def _short(measured: dict[str, Any]) -> str:
     return (
         f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{dark}">\n'
         f'  <img alt="{chart.described(measured)}" src="{light}">\n</picture>\n\n'
-        f"Over {len(training) - 1} shapes, on the geometric mean, a training step of a GORU is "
+        f"On the geometric mean of {len(training) - 1} shapes, a training step of a GORU is "
         f"{_factors(training[-1])}.\nThe cell, or the implementation? On the same kernels "
         f"{_same_cells(training[-1])}."
     )
@@ -67,10 +67,10 @@ def _speed(rows: Rows) -> Rows:
         {
             "steps, batch, input, hidden": row["T, B, I, H"],
             **{title: row.get(name) for name, title in names.items()},
-            "GORU faster than nn.GRU": f"{row['vs GRU']:.1f}x",
-            "than nn.LSTM": f"{row['vs LSTM']:.1f}x",
-            "goru.GRU than nn.GRU": f"{row['GRU vs nn.GRU']:.1f}x",
-            "goru.LSTM than nn.LSTM": f"{row['LSTM vs nn.LSTM']:.1f}x",
+            "GORU faster than nn.GRU": f"{row['vs GRU']:.2f}x",
+            "than nn.LSTM": f"{row['vs LSTM']:.2f}x",
+            "goru.GRU than nn.GRU": f"{row['GRU vs nn.GRU']:.2f}x",
+            "goru.LSTM than nn.LSTM": f"{row['LSTM vs nn.LSTM']:.2f}x",
         }
         for row in rows
     ]
@@ -79,14 +79,14 @@ def _speed(rows: Rows) -> Rows:
 def _scale(rows: Rows) -> str:
     """What the times may be compared with."""
     names = ("GORU", "GRU", "LSTM")
-    joined = "; ".join(f"{name} {_in_turn(rows[:-1], f'{name} of roofline')}" for name in names)
+    joined = "; ".join(f"{name} {_listed(rows[:-1], f'{name} of roofline')}" for name in names)
     return (
         "Share of the roofline (the step's arithmetic at the\nrate of a large sgemm, or its bytes at the rate of "
-        f"memory, each in its fastest round) that is reached,\nshape by shape: {joined}.\n"
+        f"memory, each in its fastest round of the run) that is reached,\nshape by shape: {joined}.\n"
     )
 
 
-def _in_turn(rows: Rows, column: str) -> str:
+def _listed(rows: Rows, column: str) -> str:
     return ", ".join(f"{row[column]:.2f}" for row in rows)
 
 
@@ -109,7 +109,7 @@ def _memory(sections: dict[str, Rows], threads: int) -> str:
         "manual": "GORU in pure torch", "native": "native",
     }  # fmt: skip
     joined = ", ".join(f"{title} {rows[0][name]:.0f} MB" for name, title in names.items())
-    shares = "; ".join(f"`goru.{name}` {_in_turn(rows, f'goru.{name} of nn.{name}')}" for name in ("GRU", "LSTM"))
+    shares = "; ".join(f"`goru.{name}` {_listed(rows, f'goru.{name} of nn.{name}')}" for name in ("GRU", "LSTM"))
     return (
         f"Peak memory of a training step at the copying shape, above the level after a tiny step:\n{joined}.\n"
         f"As a share of torch's layer, shape by shape: {shares}.\n"

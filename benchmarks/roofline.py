@@ -1,5 +1,5 @@
-"""The least time that a step can take on this machine: its arithmetic at the rate of a large matrix product, or its
-bytes at the rate of memory, whichever is longer. Both rates are measured in the same run as the layers.
+"""About the least time that a step can take on this machine: its arithmetic at the rate of a large matrix product, or
+its bytes at the rate of memory, whichever is longer. Both rates are measured in the same run as the layers.
 
 Legend: T steps, B batch, I input, H hidden.
 """

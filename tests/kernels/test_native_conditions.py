@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -186,6 +187,18 @@ def test_memory_is_kept_between_steps_and_can_be_released() -> None:
     assert third.data_ptr() != address
     del second, third
     library.release()
+
+
+@pytest.mark.parametrize("make", [goru.GORU, goru.GRU, goru.LSTM])
+@pytest.mark.parametrize("hidden", [1, 5, 16])
+def test_gradients_of_weights_are_contiguous_and_hold_no_padding(make: Any, hidden: int) -> None:
+    layer = make(3, hidden, backend="native")
+    weights = [parameter for name, parameter in layer.named_parameters() if name.startswith("weight")]
+    for weight, gradient in zip(
+        weights, torch.autograd.grad(layer(torch.randn(4, 2, 3))[0].sum(), weights), strict=True
+    ):
+        assert gradient.is_contiguous()
+        assert gradient.untyped_storage().nbytes() == weight.untyped_storage().nbytes()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -32,7 +32,7 @@ void gated_problem(const GatedTable& table, bool lstm) {
   const int64_t chunk = (s.steps - half) * B, blocks = (B + sizes.block_rows - 1) / sizes.block_rows;
   auto grad = Buffer<T>::drawn(rows * H), carry = Buffer<T>::drawn(B * H), carry_cell = Buffer<T>::drawn(lstm ? B * H : 0);
   Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * chunk),
-      through(sizes.through_row * B), wide(sizes.wide, T(0)), square(sizes.square, T(0)),
+      through(sizes.through_row * B), wide(sizes.wide, T(0)), square(G * sizes.padded * sizes.padded, T(0)),
       sums(sizes.bias_sums * blocks, T(0)), dx(rows * I);
   table.pack_backward(hh.get(), H, backward.get());
   table.pack_input(ih.get(), I, H, input.get());
@@ -45,12 +45,12 @@ void gated_problem(const GatedTable& table, bool lstm) {
   table.backward(&b);
   b.shape.first = 0, b.shape.last = half, b.cells = cells.get(), b.cells_from = 0;
   if (half) table.cells(&b), table.backward(&b);
-  Buffer<T> dih(G * H * I), dhh(G * H * H), dbias_ih(G * H), dbias_hh(G * H);
-  const GatedFinish finish = {I, H, blocks, wide.get(), square.get(), sums.get(), dih.get(), dhh.get(),
-                              dbias_ih.get(), dbias_hh.get()};
+  Buffer<T> dih(G * H * I), dbias_ih(G * H), dbias_hh(G * H);
+  const GatedFinish finish = {I, H, blocks, wide.get(), sums.get(), dih.get(), dbias_ih.get(), dbias_hh.get()};
   table.finish(&finish);
   carry.result("grad_h0"), carry_cell.result("grad_c0"), dx.result("grad_x"), dih.result("input weights");
-  dhh.result("recurrent weights"), dbias_ih.result("input bias"), dbias_hh.result("recurrent bias");
+  square.without_padding(0, G, H, H, sizes.padded, sizes.padded).result("recurrent weights");
+  dbias_ih.result("input bias"), dbias_hh.result("recurrent bias");
 }
 
 }  // namespace

@@ -233,5 +233,6 @@ def backward(
     bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
     finish = GatedFinish(I, H, g.blocks, wide, bias_sums, weight_ih.data_ptr(), pointer(bias_ih), pointer(bias_hh))
     g.library.goru_gated_finish(g.code, g.cell, byref(finish))
-    weight_hh = square[:, :H, :H].reshape(-1, H)  # a view of the sums where no unit was filled up
+    # A view of the sums where no unit was filled up.
+    weight_hh = square[:, :H, :H].reshape(g.weight_hh.shape).contiguous()
     return dx, *carries, weight_ih, weight_hh, bias_ih, bias_hh

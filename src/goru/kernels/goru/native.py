@@ -216,7 +216,7 @@ def backward(
     du = square[-1, :H, :H].clone(memory_format=torch.contiguous_format) if g.matrix else None
     dweight_hh = None
     if g.weight_hh is not None:
-        dweight_hh = square[: G - 1, :H, :H].reshape((G - 1) * H, H)
+        dweight_hh = square[: G - 1, :H, :H].reshape(g.weight_hh.shape).contiguous()
         if g.matrix:
             dweight_hh = dweight_hh.clone()  # not to hold dU's memory as well
     return dx, carry, dweight_ih, dweight_hh, dbias, du, dangles

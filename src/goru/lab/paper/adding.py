@@ -6,7 +6,7 @@ import dataclasses
 
 from goru.lab.paper.definition import Experiment, Smaller
 from goru.lab.paper.findings import who_solves
-from goru.lab.paper.models import LONG_MODELS, MATCHED_UNITS, memory_of
+from goru.lab.paper.models import LONG_MODELS, MATCHED_UNITS
 from goru.lab.tasks.adding import Adding
 from goru.lab.training.config import OptimizerConfig, RunConfig
 
@@ -25,7 +25,7 @@ EXPERIMENT = Experiment(
         task=Adding(),
     ),
     models={name: dataclasses.replace(layer, hidden_size=128) for name, layer in LONG_MODELS.items()},
-    memory=memory_of(lambda task: task.length),
+    memory=lambda task, _: task.length,
     variants={"paper": {}, "T1000": {"task.length": 1000}},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800, "optimizer.lr": 0.002},

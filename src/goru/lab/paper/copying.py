@@ -21,7 +21,6 @@ from goru.lab.paper.models import (
     MATCHED_PARAMETERS,
     SYNTHETIC_MODELS,
     WITH_MEMORY,
-    memory_of,
     title,
 )
 from goru.lab.paper.outcomes import Group, percent
@@ -105,7 +104,7 @@ EXPERIMENT = Experiment(
         "goru-free": replace(WITH_MEMORY, orthogonal=False),
         "goru-tanh": replace(WITH_MEMORY, modrelu=False),
     },
-    memory=memory_of(lambda task: task.delay),
+    memory=lambda task, _: task.delay,
     on_request={"random-placement": {"task.placement": "random"}, "epsilon-init": EPSILON},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "steps": 1200, "optimizer.lr": 0.002},

@@ -115,7 +115,7 @@ class Experiment:
     on_request: Mapping[str, Changes] = field(default_factory=dict)
     parts: str = ""
     memory: Callable[[Any, LayerConfig], int] | None = None
-    """From its task and a layer to the `memory` of the layers that have one, so it follows the length of the task."""
+    """The `memory` of a layer that has one, for a task: it follows the length of the task."""
     quick: Smaller = field(default_factory=Smaller)
     generated: Smaller | None = None
     """None: the data are always generated."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
 from goru.lab.paper.findings import DOES_IT_FORGET, compared, first_step, how_it_ends, solves
-from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, memory_of
+from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import SOLVES, STAYS_AT_BASELINE, Facts, Level, Statement, better
 from goru.lab.tasks.denoise import Denoise
@@ -67,7 +67,7 @@ EXPERIMENT = Experiment(
     summary="Pick ten symbols out of noise and output them in order.",
     base=RunConfig(experiment="denoise", steps=10_000, batch=128, optimizer=OptimizerConfig(lr=0.01), task=Denoise()),
     models=SYNTHETIC_MODELS,
-    memory=memory_of(lambda task: task.delay),
+    memory=lambda task, _: task.delay,
     variants={"paper": {}, "lr0.001": {"optimizer.lr": 0.001}},
     on_request={"recall-loss-on": {"task.loss_on": "recall"}, "epsilon-init": EPSILON},
     quick=Smaller(

@@ -8,7 +8,7 @@ from typing import Any
 from goru.lab.paper.columns import Column, count
 from goru.lab.paper.definition import Drawing, Experiment, Smaller
 from goru.lab.paper.findings import joined
-from goru.lab.paper.models import LONG_MODELS, MATCHED_PARAMETERS, memory_of, model, title
+from goru.lab.paper.models import LONG_MODELS, MATCHED_PARAMETERS, model, title
 from goru.lab.paper.outcomes import Group, Record
 from goru.lab.paper.rules import SOLVED
 from goru.lab.tasks.copying import Copying
@@ -138,7 +138,7 @@ EXPERIMENT = Experiment(
         task=Copying(test_size=256),
     ),
     models=LONG_MODELS,
-    memory=memory_of(lambda task: task.delay),
+    memory=lambda task, _: task.delay,
     variants={f"T{length}": {"task.delay": length} for length in LENGTHS},
     parts="lengths",
     quick=Smaller({"task.test_size": 64, "task.delay": 20, "steps": 200}, variants=("T50",)),

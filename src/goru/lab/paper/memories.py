@@ -10,22 +10,19 @@ from dataclasses import replace
 from statistics import fmean
 
 from goru.lab.paper import meshes
-from goru.lab.paper.definition import Drawing
+from goru.lab.paper.columns import Column
 from goru.lab.paper.findings import joined
-from goru.lab.paper.meshes import QUARTERS
+from goru.lab.paper.models import WITH_MEMORY
 from goru.lab.paper.outcomes import Group
-from goru.lab.paper.starts import FLOOR, STEPS, TASKS, draw, separates, shares, study_columns
+from goru.lab.paper.starts import FLOOR, RUNS, STEPS, TASKS, share_column, shares
 
 MEMORIES = {f"memory-{steps}": steps for steps in (STEPS, STEPS // 3, STEPS // 10)}
 """The longest first."""
-MODELS = {
-    name: replace(QUARTERS, mesh="tunable", capacity=8, init="published", memory=steps)
-    for name, steps in MEMORIES.items()
-}
+MODELS = {name: replace(WITH_MEMORY, memory=steps) for name, steps in MEMORIES.items()}
 
 
 def chosen(group: Group, part: str) -> str | None:
-    """The memory that the rule chooses for a task; None while runs are missing."""
+    """The memory that the rule chooses for a task; None while a memory has no run."""
     found = {name: shares(group, name, part) for name in MEMORIES}
     if not all(found.values()):
         return None
@@ -37,6 +34,10 @@ def best_memories(group: Group) -> str:
     known = {part: name for part in TASKS if (name := chosen(group, part)) is not None}
     said = [f"{MEMORIES[name]} steps for {part}" for part, name in known.items()]
     return f"over {STEPS} steps, the best memory is {joined(said)}." if said else ""
+
+
+def _column(part: str) -> Column:
+    return share_column(part, lambda group, name: chosen(group, part) == name)
 
 
 EXPERIMENT = replace(
@@ -57,7 +58,7 @@ EXPERIMENT = replace(
         "The memories were picked after first tries with other seeds, also with T = 100: denoise with 30 and with 10 "
         "steps ended at 2 to 3 %, with 100 at 8 and 31 %.",
     ),
-    columns=study_columns(MODELS),
-    drawings=(Drawing("map", "Final loss by memory and task, % of the baseline", draw, (7.2, 2.6), separates),),
+    columns=(*(_column(part) for part in TASKS), RUNS),
+    drawings=(),
     finding=best_memories,
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from goru.lab.training.config import LayerConfig
 
@@ -91,16 +89,6 @@ LONG_MODELS = {
     if name not in ("goru-june2017", "eurnn-complex")
 }
 """The models of the experiments over long sequences, beyond the paper: one EURNN, and two starts of each gated unit."""
-
-
-def memory_of(length: Callable[[Any], int], parts: int = 1) -> Callable[[Any, LayerConfig], int]:
-    """The `memory` of the models for a task: its length; for GORU one of so many parts of it, by the study `memories`.
-
-    The chrono starts always have the length: they spread their units over all times up to it.
-    """
-    return lambda task, layer: max(1, length(task) // (parts if layer.cell == "goru" else 1))
-
-
 MATCHED_PARAMETERS = (
     "Sizes: the paper's, chosen there for about equal numbers of hidden-to-hidden parameters; "
     "the column says how equal these are."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import RUN_COLUMNS, Column, Measure, score
 from goru.lab.paper.definition import Experiment, Smaller
-from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, WITH_LONG_MEMORY, memory_of
+from goru.lab.paper.models import EQUAL_MODELS, MAIN_MODELS, MATCHED_UNITS, WITH_LONG_MEMORY
 from goru.lab.tasks.digits import Digits
 from goru.lab.training.config import OptimizerConfig, RunConfig
 
@@ -29,7 +29,7 @@ EXPERIMENT = Experiment(
         for name, layer in EQUAL_MODELS.items()
         if name != "goru-june2017"
     },
-    memory=memory_of(lambda task: task.side**2),
+    memory=lambda task, _: task.side**2,
     on_request={"row-by-row": {"task.permuted": False}, "mnist": {"task.data": "mnist"}},
     generated=Smaller({"task.data": "generated"}),
     quick=Smaller({"task.side": 7, "epochs": 20, "patience": 0, "optimizer.lr": 0.002}, models=MAIN_MODELS),

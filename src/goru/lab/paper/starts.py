@@ -8,7 +8,7 @@ the seeds; shares below 1 % count as 1 %, so that no task dominates once it is s
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from statistics import fmean, stdev
 from typing import Any
 
@@ -52,13 +52,19 @@ def scores_of(group: Group) -> dict[str, float]:
     return {name: score for name in group.models if (score := score_of(group, name)) is not None}
 
 
-def _share(part: str) -> Column:
-    def cell(group: Group, name: str) -> str:
+def share_column(part: str, is_best: Callable[[Group, str], bool] = lambda group, name: False) -> Column:
+    """The final losses on a task, the best one marked."""
+
+    def cell(group: Group, name: str) -> Cell:
         found = [100 * share for share in shares(group, name, part)]
         deviation = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
-        return f"{fmean(found):.1f}{deviation}" if found else ""
+        return Cell(f"{fmean(found):.1f}{deviation}" if found else "", "better" if is_best(group, name) else "")
 
-    return Column(f"{part} %", cell, brief=True)
+    note = "Final loss as a percentage of the baseline; lower is better."
+    return Column(f"{part} %", cell, brief=True, note=note)
+
+
+RUNS = Column("runs", lambda group, name: count(group.runs(name)))
 
 
 def study_columns(candidates: Collection[str]) -> tuple[Column, ...]:
@@ -72,9 +78,9 @@ def study_columns(candidates: Collection[str]) -> tuple[Column, ...]:
         return Cell(f"{100 * found[name]:.1f}", "better" if is_best else "")
 
     return (
-        *(_share(part) for part in TASKS),
-        Column("score", score, brief=True, note="Final loss as a percentage of the baseline; lower is better."),
-        Column("runs", lambda group, name: count(group.runs(name))),
+        *(share_column(part) for part in TASKS),
+        Column("score", score, brief=True),
+        RUNS,
     )
 
 

@@ -78,11 +78,11 @@ GORU_API void* goru_take(int64_t size) {
   for (Buffer& b : buffers) {
     if (!b.memory) empty = &b;
     else if (b.busy || b.size > 2 * size || 2 * b.size < size) continue;
-    else if (b.size < size) smaller = smaller && smaller->size > b.size ? smaller : &b;
-    else if (!best || b.size < best->size) best = &b;
+    else if (b.size >= size) best = best && best->size <= b.size ? best : &b;
+    else smaller = smaller && smaller->size >= b.size ? smaller : &b;
   }
   if (!best) {
-    // The new buffer can also serve the requests that the smaller one was for.
+    // The new buffer can mostly serve the requests that the smaller one was for.
     if (smaller) release(*smaller), empty = smaller;
     char* memory = allocate(size);
     if (!memory || !empty) return memory;
