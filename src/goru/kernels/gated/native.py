@@ -189,7 +189,7 @@ def backward(
     carries = [check("the gradient of a state", grad, (B, H), dtype) for grad in grads[1:]]
     carries = [carry.clone(memory_format=torch.contiguous_format) for carry in carries]
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    square = torch.zeros((GATES[g.cell], s.padded, s.padded), dtype=dtype, device="cpu")
+    square = pooled_empty((GATES[g.cell], s.padded, s.padded), dtype).zero_()
     sums = torch.zeros(s.wide + g.blocks * s.bias_sums, dtype=dtype, device="cpu")
     wide = sums.data_ptr()
     bias_sums = wide + s.wide * dtype.itemsize

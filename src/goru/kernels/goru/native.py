@@ -171,7 +171,7 @@ def backward(
     saves = check("saved", saves, saved(inputs, options), dtype)
     carry = check("grad_h_n", grad_h_n, (B, H), dtype).clone(memory_format=torch.contiguous_format)
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    square = torch.zeros((G - 1 + g.matrix, s.square), dtype=dtype, device="cpu").unflatten(1, (s.bias, -1))
+    square = pooled_empty((G - 1 + g.matrix, s.bias, s.bias), dtype).zero_()
     sums = torch.zeros(s.wide + g.blocks * (s.bias + s.angles), dtype=dtype, device="cpu")
     wide = sums.data_ptr()
     db = wide + s.wide * dtype.itemsize

@@ -11,6 +11,7 @@
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kPage = 1 << 16;  // a multiple of the system's, whatever that is
 constexpr int64_t kMost = int64_t(1) << 30;  // bytes that stay allocated while unused
 constexpr int kSlots = 256;                  // buffers known at a time; others are simply allocated and freed
 constexpr int64_t kPatience = 64;            // requests after which an idle buffer is given back
@@ -36,16 +37,28 @@ const int registered = pthread_atfork([] { pthread_mutex_lock(&mutex); }, [] { p
 
 char* allocate(int64_t size) {
   void* memory = nullptr;
-  if (posix_memalign(&memory, size >= kHugePage ? kHugePage : 64, size)) return nullptr;
+  return posix_memalign(&memory, 64, size) ? nullptr : (char*)memory;
+}
+
+// Large buffers come straight from the system, in huge pages where it has them, and go straight back: a heap that served
+// them would keep what they leave behind.
+char* map(int64_t size) {
+  const int64_t whole = size + kHugePage;
+  char* memory = (char*)mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  char* aligned = (char*)(((uintptr_t)memory + kHugePage - 1) / kHugePage * kHugePage);
+  if (aligned > memory) munmap(memory, aligned - memory);
+  munmap(aligned + size, memory + whole - (aligned + size));
 #if defined(MADV_HUGEPAGE)
   // The rest is left to small pages: a huge one would take 2 MB for it.
-  if (size >= kHugePage) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  madvise(aligned, size / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
-  return (char*)memory;
+  return aligned;
 }
 
 void release(Buffer& b) {
-  free(b.memory);
+  if (b.size >= kHugePage) munmap(b.memory, b.size);
+  else free(b.memory);
   b = Buffer();
 }
 
@@ -71,7 +84,8 @@ void tidy(int64_t most) {
 
 GORU_API void* goru_take(int64_t size) {
   if (size < 64) size = 64;
-  size = (size + 63) / 64 * 64;
+  const int64_t unit = size >= kHugePage ? kPage : 64;
+  size = (size + unit - 1) / unit * unit;
   Locked lock;
   ++clock_;
   Buffer *best = nullptr, *empty = nullptr, *smaller = nullptr;
@@ -84,8 +98,9 @@ GORU_API void* goru_take(int64_t size) {
   if (!best) {
     // The new buffer can mostly serve the requests that the smaller one was for.
     if (smaller) release(*smaller), empty = smaller;
-    char* memory = allocate(size);
-    if (!memory || !empty) return memory;
+    if (!empty) return allocate(size);
+    char* memory = size >= kHugePage ? map(size) : allocate(size);
+    if (!memory) return nullptr;
     *empty = {memory, size, clock_, true};
     best = empty;
   }
