@@ -10,7 +10,7 @@ import dataclasses
 import io
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -264,8 +264,10 @@ class Figure:
 
 def _finish(name: str, title: str, canvas: Canvas, **more: Any) -> Figure:
     svg, png = io.StringIO(), io.BytesIO()
-    canvas.savefig(svg, format="svg", bbox_inches="tight", metadata={"Date": None})
-    canvas.savefig(png, format="png", bbox_inches="tight", dpi=150, metadata={"Software": None})
+    canvas.draw_without_rendering()
+    box = canvas.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])  # once for both files
+    canvas.savefig(svg, format="svg", bbox_inches=box, metadata={"Date": None})
+    canvas.savefig(png, format="png", bbox_inches=box, dpi=150, metadata={"Software": None})
     text = svg.getvalue()
     return Figure(name, title, text[text.index("<svg") :], png.getvalue(), **more)
 
@@ -376,6 +378,11 @@ def spectra(group: Group) -> Figure | None:
     return _light_and_dark(make)
 
 
+def _edges(values: Sequence[float]) -> list[float]:
+    """Where the bars of these values begin and end. One outline draws ten times faster than as many bars."""
+    return [step - 0.5 for step in range(len(values) + 1)]
+
+
 def gates(group: Group) -> Figure | None:
     """Share of update-gate units above the threshold at each step, over the noise in the input."""
     shown = with_gates(group)
@@ -387,14 +394,14 @@ def gates(group: Group) -> Figure | None:
         *panels, bottom = canvas.subplots(len(shown) + 1, 1, sharex=True, gridspec_kw=heights)
         for axes, (model, figure) in zip(panels, shown.items(), strict=True):
             share = figure["gate_share"]
-            axes.bar(range(len(share)), share, width=1.0, color=paper.model(model).color, linewidth=0)
+            axes.stairs(share, _edges(share), fill=True, color=paper.model(model).color, linewidth=0)
             axes.set_ylim(0, 1)
             label = textwrap.fill(paper.title(model), 16, break_on_hyphens=False)
             axes.set_ylabel(label, rotation=0, ha="right", va="center")
             axes.grid(False, axis="x")
         first = next(iter(shown.values()))
         noise = first["noise"]
-        bottom.bar(range(len(noise)), [float(n) for n in noise], width=1.0, color="#333333", linewidth=0)
+        bottom.stairs([float(n) for n in noise], _edges(noise), fill=True, color="#333333", linewidth=0)
         bottom.set_yticks([])
         bottom.set_ylabel("noise", rotation=0, ha="right", va="center")
         bottom.grid(False)
