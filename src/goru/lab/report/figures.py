@@ -237,7 +237,7 @@ _DARK_PAGE = {**_DARK, **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawn figure in both formats."""
+    """A drawn figure in both formats, or in the one that is shown; the other is then empty."""
 
     name: str
     title: str
@@ -262,21 +262,27 @@ class Figure:
         durable.replace(folder / f"{self.name}.png", self.png)
 
 
-def _finish(name: str, title: str, canvas: Canvas, **more: Any) -> Figure:
+def _finish(
+    name: str, title: str, canvas: Canvas, *, shown_alone: bool = False, photographic: bool = False, **more: Any
+) -> Figure:
+    """The figure in both formats; `shown_alone`: in the one that a page embeds, since it does not become files."""
     svg, png = io.StringIO(), io.BytesIO()
     canvas.draw_without_rendering()
     box = canvas.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])  # once for both files
-    canvas.savefig(svg, format="svg", bbox_inches=box, metadata={"Date": None})
-    canvas.savefig(png, format="png", bbox_inches=box, dpi=150, metadata={"Software": None})
+    if not (shown_alone and photographic):
+        canvas.savefig(svg, format="svg", bbox_inches=box, metadata={"Date": None})
+    if not shown_alone or photographic:
+        canvas.savefig(png, format="png", bbox_inches=box, dpi=150, metadata={"Software": None})
     text = svg.getvalue()
-    return Figure(name, title, text[text.index("<svg") :], png.getvalue(), **more)
+    return Figure(name, title, text[text.index("<svg") :] if text else "", png.getvalue(), photographic, **more)
 
 
-def _light_and_dark(make: Callable[[], Figure]) -> Figure:
+def _light_and_dark(make: Callable[[bool], Figure]) -> Figure:
+    """`make` gets whether its figure is shown alone: the dark one is."""
     with mpl.rc_context(_STYLE):
-        light = make()
+        light = make(False)
     with mpl.rc_context({**_STYLE, **_DARK_PAGE}):
-        return dataclasses.replace(light, dark=make())
+        return dataclasses.replace(light, dark=make(True))
 
 
 def losses(group: Group, along: str = "steps") -> Figure:
@@ -287,7 +293,7 @@ def losses(group: Group, along: str = "steps") -> Figure:
         _draw_losses(axes, group, along)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         suffix, axis = ("", "") if along == "steps" else ("-time", ", against minutes")
-        more = {"note": reading(group), "caption": caption(group)}
+        more: dict[str, Any] = {"note": reading(group), "caption": caption(group)}
         return _finish(f"{group.name}{suffix}", f"{figure_title(group)}{axis}", canvas, **more)
 
 
@@ -318,10 +324,11 @@ def _draw_losses(axes: Any, group: Group, along: str = "steps") -> None:
 def own(group: Group, drawing: Drawing) -> Figure:
     """A figure specific to an experiment."""
 
-    def make() -> Figure:
+    def make(shown_alone: bool) -> Figure:
         canvas = Canvas(figsize=drawing.size)
         drawing.draw(canvas, group)
-        return _finish(f"{group.name}-{drawing.name}", drawing.title, canvas, caption=drawing.caption(group))
+        name, caption = f"{group.name}-{drawing.name}", drawing.caption(group)
+        return _finish(name, drawing.title, canvas, shown_alone=shown_alone, caption=caption)
 
     return _light_and_dark(make)
 
@@ -339,7 +346,7 @@ def overview(groups: list[Group], dark: bool = False) -> Figure:
         canvas.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
         note = "Dotted: the baseline. ▲: off the scale. Colors as in the table below."
         name = "overview-dark" if dark else "overview"
-        return _finish(name, "Held-out loss on the synthetic tasks", canvas, note=note)
+        return _finish(name, "Held-out loss on the synthetic tasks", canvas, shown_alone=True, note=note)
 
 
 def spectra(group: Group) -> Figure | None:
@@ -361,7 +368,7 @@ def spectra(group: Group) -> Figure | None:
     error = float(np.sqrt(np.square(difference).mean()))
     caption = f"The prediction is off by {error:.2f} (root mean square); the spectrum spans {low:.1f} to {high:.1f}."
 
-    def make() -> Figure:
+    def make(shown_alone: bool) -> Figure:
         canvas = Canvas(figsize=(8.0, 6.6))
         rows = canvas.subplots(3, 1, sharex=True)
         for axes, (title, values, colors, bottom, top) in zip(rows, panels, strict=True):
@@ -373,7 +380,8 @@ def spectra(group: Group) -> Figure | None:
             canvas.colorbar(image, ax=axes, pad=0.02)
         rows[-1].set_xlabel("seconds")
         title = "Log-magnitude spectrum of a test utterance"
-        return _finish(f"{group.name}-spectrum", title, canvas, photographic=True, caption=caption)
+        more: dict[str, Any] = {"photographic": True, "caption": caption}
+        return _finish(f"{group.name}-spectrum", title, canvas, shown_alone=shown_alone, **more)
 
     return _light_and_dark(make)
 
