@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -167,10 +168,14 @@ def as_json(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
+_hints = functools.cache(get_type_hints)
+"""The types of a class's fields. They are texts, which Python compiles each time that it is asked."""
+
+
 def _build(kind: type, data: Any, source: str) -> Any:
     if not isinstance(data, dict):
         raise LabError(f"{source} should be a JSON object, got {data!r}")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     names = [f.name for f in dataclasses.fields(kind)]
     for name, value in data.items():
         if name not in names:
