@@ -7,6 +7,11 @@ import signal
 from typing import Any
 
 import pytest
+
+# Nor do the threads of processes that the tests start spin while they wait for each other: they have the same cores.
+# OpenMP reads this when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import torch
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -15,8 +20,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # A background job inherits an ignored Ctrl-C, and so would the processes that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-TOGETHER = ("tests/lab/test_ray.py", "tests/lab/test_distributed.py")
-"""Files whose tests share something costly: a cluster, a pair of processes."""
+TOGETHER = ("tests/lab/test_ray.py", "tests/lab/test_distributed.py", "tests/lab/test_page.py")
+"""Files whose tests share something costly: a cluster, a pair of processes, reports and a browser."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import goru
+from tests.shared import REPORT_ON_THE_RECORD, ROOT, report_on_the_record, run
 
-ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # `make test` is what runs this file; the rest of these take minutes and are run whole by the soak tests below.
@@ -29,20 +27,6 @@ def blocks(language: str) -> list[str]:
 def commands() -> list[str]:
     lines = "\n".join(blocks("sh")).splitlines()
     return [command for line in lines if (command := line.split("#", 1)[0].strip())]
-
-
-def run(command: str, folder: Path, timeout: int = 600) -> subprocess.CompletedProcess[str]:
-    """As a user would type it, with the environment's scripts on the path."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return subprocess.run(
-        command,
-        shell=True,
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
 
 
 def test_the_two_commands_come_first() -> None:
@@ -85,8 +69,11 @@ def test_python_examples_run() -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in commands() if c not in LONG | SELF])
-def test_command_runs(command: str, tmp_path: Path) -> None:
+def test_command_runs(command: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Commands that need run directories find a small one where the README says they look."""
+    if command == REPORT_ON_THE_RECORD:  # in test_page.py a browser looks at what it wrote
+        assert (report_on_the_record(tmp_path_factory) / "said").read_text()
+        return
     if command.startswith("pip install"):
         # The environment stays as it is, and so does this checkout's library: pip builds a wheel for its metadata.
         if not (ROOT / ".git").exists():
@@ -100,9 +87,7 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         assert "Would install goru" in result.stdout
         return
-    if "--runs results" in command:
-        (tmp_path / "results").symlink_to(ROOT / "results")
-    elif command.startswith("goru record"):
+    if command.startswith("goru record"):
         shutil.copytree(ROOT / "results" / "speech", tmp_path / "runs" / "speech")
     elif command.startswith(("goru status", "goru report")):
         small = "goru run copying --model goru --steps 2 --delay 3 --test-size 8 --batch 4"

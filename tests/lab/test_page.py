@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from goru.lab import paper, report
 from tests.lab import test_report as synthetic
 from tests.lab import test_report_on_data as on_data
+from tests.shared import report_on_the_record
 
 CHROMIUM = os.environ.get("GORU_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -296,8 +297,7 @@ def test_without_a_script_the_still_figures_show(browser: Browser, address: str)
 @pytest.fixture(scope="module")
 def record_address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report on the project's own record."""
-    record = Path(__file__).resolve().parents[2] / "results"
-    return report.write(record, tmp_path_factory.mktemp("record") / "report").page.as_uri()
+    return (report_on_the_record(tmp_path_factory) / "report" / "index.html").as_uri()
 
 
 CLIPPED = """
