@@ -21,6 +21,8 @@ from tests.lab.faults import Crash, Disk, chosen
 from tests.lab.small import outcome, small
 from tests.lab.test_report import SOLVED, write_run
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
+
 CONFIG = small("parenthesis", "goru", {"eval_every": 2, "log_every": 1}, steps=3)
 
 
