@@ -22,6 +22,8 @@ COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++
 # Not optimized: it compiles in a fraction of the time, and every access is still checked.
 PLAIN = ["-O0"]
 SANITIZERS = ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+# Undefined behavior ends the program without a word: a third less to compile. With SANITIZERS it says what and where.
+TERSE_SANITIZERS = [*SANITIZERS, "-fsanitize-undefined-trap-on-error"]
 AVX2 = ["-mavx2", "-mfma"]
 TOLERANCE = {32: 1e-4, 64: 1e-12}
 

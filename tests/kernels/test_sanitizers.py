@@ -8,7 +8,7 @@ import pytest
 
 from goru.kernels import native
 from goru.kernels.native import library
-from tests.kernels.standalone import AVX2, PLAIN, SANITIZERS, assert_same, compiled, run
+from tests.kernels.standalone import AVX2, PLAIN, SANITIZERS, TERSE_SANITIZERS, assert_same, compiled, run
 
 # The code of the AVX-512 level (64 bytes a vector, 32 registers) with AVX2's instructions: the compiler does every
 # operation in two halves. It shows that nothing in the kernels' indices, tiles, packing and buffer sizes rests on the
@@ -23,7 +23,7 @@ def need_avx2() -> None:
 
 
 def test_generic(tmp_path: Path) -> None:
-    run(compiled(tmp_path, *SANITIZERS), 20)
+    run(compiled(tmp_path, *TERSE_SANITIZERS), 20)
 
 
 @pytest.mark.soak
