@@ -69,18 +69,20 @@ def test_an_instruction_set_that_cannot_run_is_refused() -> None:
     assert "GORU_ISA=vax is not an instruction set that this processor can run" in done.stdout
 
 
-def test_results_do_not_depend_on_the_number_of_threads_or_the_run() -> None:
-    case = Case(30, 37, 5, 48, dtype=torch.float32)
-    arguments, _ = goru_arguments(case)
+@pytest.mark.parametrize("ragged", [False, True])
+def test_results_do_not_depend_on_the_number_of_threads_or_the_run(ragged: bool) -> None:
+    """Five blocks of rows or more, so four groups; with fewer and with more threads than groups."""
+    case = Case(30, 37, 5, 48, ragged=ragged, dtype=torch.float32)
+    arguments, lengths = goru_arguments(case)
 
     def run() -> list[torch.Tensor]:
-        output, h_n, _ = run_goru(*arguments, None, True, True, False)  # type: ignore[arg-type]
+        output, h_n, _ = run_goru(*arguments, lengths, True, True, False)  # type: ignore[arg-type]
         return [output, h_n, *torch.autograd.grad(output.square().sum() + h_n.sum(), arguments)]  # type: ignore[arg-type]
 
     before = torch.get_num_threads()
     try:
         results = []
-        for threads in (1, 2, 3, 3):
+        for threads in (1, 2, 3, 6, 3):
             torch.set_num_threads(threads)
             results.append(run())
     finally:

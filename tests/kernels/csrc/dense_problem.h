@@ -35,17 +35,18 @@ void dense_problem(const DenseTable& table) {
   table.forward(&d);
   output.result("output"), state.without_padding(0, 1, 2 * B, H, 2 * B, Hp).result("h_n");
 
-  const int64_t chunk = (s.steps - half) * B;
-  Buffer<T> packed_back(sizes.packed_backward), packed_input(sizes.packed_input), buffer(sizes.chunk_row * chunk),
-      weights(sizes.weights, T(0)), db(blocks * Hp, T(0)), dx(rows * I);
+  const ChunkLayout layout = least_layout(B, s.steps - half, sizes.block_rows, sizes.groups);
+  Buffer<T> packed_back(sizes.packed_backward), packed_input(sizes.packed_input), buffer(sizes.chunk_row * layout.rows),
+      weights(layout.groups * sizes.weights, T(0)), db(blocks * Hp, T(0)), dx(rows * I);
   table.pack(back.get(), nullptr, 0, H, packed_back.get());
   table.pack_input(weight.get(), I, H, packed_input.get());
   d.packed = packed_back.get(), d.packed_input = packed_input.get(), d.state = dstate.get(), d.h0 = h0.get();
-  d.grad_output = grad.get(), d.grad_step = B * H, d.grad_row = H, d.rows = chunk, d.chunk = buffer.get();
+  d.grad_output = grad.get(), d.grad_step = B * H, d.grad_row = H, d.layout = layout, d.chunk = buffer.get();
   d.weights = weights.get(), d.sums = db.get(), d.grad_x = dx.get();
   table.backward(&d);
   d.shape.first = 0, d.shape.last = half;
   if (half) table.backward(&d);
+  weights = weights.sum_of_rows(sizes.weights);
   dstate.without_padding(0, 1, 2 * B, H, 2 * B, Hp).result("grad_h0"), dx.result("grad_x");
   for (int part = 0; part < 2; ++part)
     weights.without_padding(part * Hp, 2, H, H, Hp, 2 * Hp).result("u");

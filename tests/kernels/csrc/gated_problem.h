@@ -29,14 +29,15 @@ void gated_problem(const GatedTable& table, bool lstm) {
   table.forward(&f);
   output.result("output"), cell.result("c_n");
 
-  const int64_t chunk = (s.steps - half) * B, blocks = (B + sizes.block_rows - 1) / sizes.block_rows;
+  const int64_t blocks = (B + sizes.block_rows - 1) / sizes.block_rows, squares = G * sizes.padded * sizes.padded;
+  const ChunkLayout layout = least_layout(B, s.steps - half, sizes.block_rows, sizes.groups);
   auto grad = Buffer<T>::drawn(rows * H), carry = Buffer<T>::drawn(B * H), carry_cell = Buffer<T>::drawn(lstm ? B * H : 0);
-  Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * chunk),
-      through(sizes.through_row * B), wide(sizes.wide, T(0)), square(G * sizes.padded * sizes.padded, T(0)),
+  Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * layout.rows),
+      through(sizes.through_row * B), wide(layout.groups * sizes.wide, T(0)), square(layout.groups * squares, T(0)),
       sums(sizes.bias_sums * blocks, T(0)), dx(rows * I);
   table.pack_backward(hh.get(), H, backward.get());
   table.pack_input(ih.get(), I, H, input.get());
-  GatedBackward b = {s, B * H, H, chunk, grad.get(), x.get(), h0.get(), output.get(), saved.get(),
+  GatedBackward b = {s, B * H, H, layout, grad.get(), x.get(), h0.get(), output.get(), saved.get(),
                      backward.get(), input.get(), carry.get(), carry_cell.get(), buffer.get(), through.get(),
                      wide.get(), square.get(), sums.get(), dx.get(), cells.get(), 0};
   b.shape.first = half, b.shape.last = s.steps;
@@ -46,6 +47,7 @@ void gated_problem(const GatedTable& table, bool lstm) {
   b.shape.first = 0, b.shape.last = half, b.cells = cells.get(), b.cells_from = 0;
   if (half) table.cells(&b), table.backward(&b);
   Buffer<T> dih(G * H * I), dbias_ih(G * H), dbias_hh(G * H);
+  wide = wide.sum_of_rows(sizes.wide), square = square.sum_of_rows(squares);
   const GatedFinish finish = {I, H, blocks, wide.get(), sums.get(), dih.get(), dbias_ih.get(), dbias_hh.get()};
   table.finish(&finish);
   carry.result("grad_h0"), carry_cell.result("grad_c0"), dx.result("grad_x"), dih.result("input weights");

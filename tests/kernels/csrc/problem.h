@@ -66,7 +66,7 @@ struct Problem {
   Shape shape = {};
   std::vector<int64_t> order, active;
   Problem() {
-    shape.steps = between(1, 6), shape.batch = between(1, 19), shape.inputs = between(1, 18);
+    shape.steps = between(1, 6), shape.batch = between(1, 40), shape.inputs = between(1, 18);
     shape.hidden = between(1, 36), shape.reverse = between(0, 1), shape.modrelu = between(0, 1);
     shape.threads = between(1, 3);
     shape.x_row = shape.inputs, shape.x_step = shape.batch * shape.inputs;
@@ -83,6 +83,13 @@ struct Problem {
     shape.order = order.data(), shape.active = active.data();
   }
 };
+
+// A chunk buffer that is no larger than it has to be.
+ChunkLayout least_layout(int64_t batch, int64_t steps, int64_t block_rows, int64_t most_groups) {
+  const int64_t blocks = (batch + block_rows - 1) / block_rows, groups = blocks < most_groups ? blocks : most_groups;
+  const int64_t rows = (blocks + groups - 1) / groups * block_rows, group_rows = steps * (rows < batch ? rows : batch);
+  return {groups * group_rows, groups, group_rows, 0};
+}
 
 // b_h <= 0: where it is positive modReLU jumps at 0, and rounding decides the side.
 template <class T>

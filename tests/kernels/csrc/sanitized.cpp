@@ -46,14 +46,15 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   output.result("output");
 
   const int64_t chunk = half > s.steps - half ? half : s.steps - half, blocks = (B + sizes.block_rows - 1) / sizes.block_rows;
+  const ChunkLayout layout = least_layout(B, chunk, sizes.block_rows, sizes.groups);
   auto grad = Buffer<T>::drawn(rows * H), carry = Buffer<T>::drawn(B * H);
-  Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * chunk * B),
-      through(sizes.through_row * B), lines(2 * sizes.line * B), wide(sizes.wide, T(0)),
-      square(sizes.square * (G - 1 + matrix), T(0)), db(sizes.bias * blocks, T(0)), turns(sizes.angles * blocks, T(0)),
+  Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * layout.rows),
+      through(sizes.through_row * B), lines(2 * sizes.line * B),
+      wide(layout.groups * sizes.wide, T(0)), square(layout.groups * sizes.square * (G - 1 + matrix), T(0)), db(sizes.bias * blocks, T(0)), turns(sizes.angles * blocks, T(0)),
       dx(rows * I);
   table.pack_backward(hh.get(), matrix_u, H, backward.get());
   table.pack_input(ih.get(), I, H, input.get());
-  GoruBackward b = {s, mesh, B * H, H, chunk * B, grad.get(), x.get(), h0.get(), output.get(), saved.get(),
+  GoruBackward b = {s, mesh, B * H, H, layout, grad.get(), x.get(), h0.get(), output.get(), saved.get(),
                     backward.get(), input.get(), carry.get(), buffer.get(), through.get(), lines.get(), wide.get(),
                     square.get(), db.get(), turns.get(), dx.get()};
   b.shape.first = half, b.shape.last = s.steps;
@@ -61,6 +62,7 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   b.shape.first = 0, b.shape.last = half;
   if (half) table.backward(&b);
   Buffer<T> dih(G * H * I), dbias(G * H), dangles(mesh.layers * H, T(0));
+  wide = wide.sum_of_rows(sizes.wide), square = square.sum_of_rows(sizes.square * (G - 1 + matrix));
   const GoruFinish finish = {I, H, G, blocks, mesh, wide.get(), db.get(), turns.get(), dih.get(), dbias.get(),
                              matrix ? nullptr : dangles.get()};
   table.finish(&finish);

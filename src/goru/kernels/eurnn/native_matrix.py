@@ -12,17 +12,18 @@ import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import Call, check, pointer, rows
+from ..native.call import Call, add_groups, check, pointer, rows
 from ..native.library import pooled_empty, scratch
-from ..native.structures import Shape, structure
+from ..native.structures import ChunkLayout, Shape, structure
 from .reference import EurnnInputs, EurnnOptions
 
 DenseArguments = structure(
     "DenseArguments", (Shape, "shape"), (c_int64, "saved_step"), (c_void_p, "x packed bias state output saved"),
-    (c_int64, "grad_step grad_row rows"), (c_void_p, "grad_output h0 packed_input chunk weights sums grad_x"),
+    (c_int64, "grad_step grad_row"), (ChunkLayout, "layout"),
+    (c_void_p, "grad_output h0 packed_input chunk weights sums grad_x"),
 )  # fmt: skip
 DenseSizes = structure(
-    "DenseSizes", (c_int64, "packed packed_backward packed_input state inputs chunk_row block_rows weights")
+    "DenseSizes", (c_int64, "packed packed_backward packed_input state inputs chunk_row block_rows weights groups")
 )
 library.declare(
     goru_dense_sizes=[c_int, c_int64, c_int64, c_void_p],
@@ -102,15 +103,15 @@ def backward(
     saves = check("saved", saves, (T, B, H), d.complex)
     state = d.parts("grad_h_n", grad_h_n)
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    weights = torch.zeros(s.weights, dtype=dtype, device="cpu")
+    steps = d.steps_per_call(s.chunk_row * B)
+    layout = d.layout(steps, s.groups)
+    weights = torch.zeros((layout.groups, s.weights), dtype=dtype, device="cpu")
     sums = torch.zeros((d.blocks, s.state), dtype=dtype, device="cpu")
     if B > 0:
-        steps = d.steps_per_call(s.chunk_row * B)
-        capacity = d.chunk_rows(steps)
         elements = {
             "packed": s.packed_backward,
             "packed_input": s.packed_input if needs_x else 0,
-            "chunk": s.chunk_row * capacity,
+            "chunk": s.chunk_row * layout.rows,
         }
         with scratch(elements, dtype.itemsize) as memory:
             d.pack(True, memory["packed"])
@@ -118,10 +119,11 @@ def backward(
                 d.library.goru_dense_pack_input(d.code, d.weight.data_ptr(), I, H, memory["packed_input"])
             call = d.arguments(
                 state=state.data_ptr(), saved=saves.data_ptr(), saved_step=2 * B * H, grad_step=grad_step,
-                grad_row=grad_row, rows=capacity, grad_output=grad.data_ptr(), h0=d.h0.data_ptr(),
+                grad_row=grad_row, layout=layout, grad_output=grad.data_ptr(), h0=d.h0.data_ptr(),
                 weights=weights.data_ptr(), sums=sums.data_ptr(), grad_x=pointer(dx), **memory,
             )  # fmt: skip
             d.backward(d.library.goru_dense_backward, call, steps)
+    weights = add_groups(weights)
     # dU = sum of da conj(h)^T, from the four real products of their parts.
     square = weights[: 4 * s.state**2].view(2, s.state, 2, s.state)[:, :H, :, :H]
     du = torch.complex(square[0, :, 0] + square[1, :, 1], square[1, :, 0] - square[0, :, 1])

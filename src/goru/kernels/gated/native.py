@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import Call, add_groups, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
-from ..native.structures import Shape, structure
+from ..native.structures import ChunkLayout, Shape, structure
 from .reference import GatedOptions, GruInputs, LstmInputs
 
 GRU, LSTM = 0, 1  # as in csrc/gated/structures.h
@@ -22,7 +22,8 @@ CELL_STEPS = 32  # c of an LSTM is saved before every so many steps; the backwar
 
 GatedSizes = structure(
     "GatedSizes",
-    (c_int64, "packed packed_backward packed_input bias saved chunk_row through_row wide padded bias_sums block_rows"),
+    (c_int64, "packed packed_backward packed_input bias saved chunk_row through_row wide padded groups bias_sums"),
+    (c_int64, "block_rows"),
 )
 GatedForward = structure(
     "GatedForward",
@@ -31,9 +32,9 @@ GatedForward = structure(
     (c_int64, "cell_steps cells_from"),
 )
 GatedBackward = structure(
-    "GatedBackward", (Shape, "shape"), (c_int64, "grad_step grad_row rows"),
+    "GatedBackward", (Shape, "shape"), (c_int64, "grad_step grad_row"), (ChunkLayout, "layout"),
     (c_void_p, "grad_output x h0 output saved packed packed_input carry carry_cell chunk through"),
-    (c_void_p, "wide square bias_sums grad_x cells"), (c_int64, "cells_from chunk_steps"),
+    (c_void_p, "wide square bias_sums grad_x cells"), (c_int64, "cells_from"),
 )  # fmt: skip
 GatedFinish = structure(
     "GatedFinish", (c_int64, "inputs hidden blocks"),
@@ -189,22 +190,20 @@ def backward(
     carries = [check("the gradient of a state", grad, (B, H), dtype) for grad in grads[1:]]
     carries = [carry.clone(memory_format=torch.contiguous_format) for carry in carries]
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    square = pooled_empty((GATES[g.cell], s.padded, s.padded), dtype).zero_()
-    sums = torch.zeros(s.wide + g.blocks * s.bias_sums, dtype=dtype, device="cpu")
-    wide = sums.data_ptr()
-    bias_sums = wide + s.wide * dtype.itemsize
+    steps = g.steps_per_call(s.chunk_row * B)
+    # Parts of the sequence whose gates, or whose c, are recomputed at a time.
+    interval = options.checkpoint or (T if g.c0 is None else max(1, steps // CELL_STEPS) * CELL_STEPS)
+    interval = T if steps >= T and options.checkpoint is None else min(interval, T)
+    layout = g.layout(min(interval, steps), s.groups)
+    square = pooled_empty((layout.groups, GATES[g.cell], s.padded, s.padded), dtype).zero_()
+    wide = torch.zeros((layout.groups, s.wide), dtype=dtype, device="cpu")
+    bias_sums = torch.zeros(g.blocks * s.bias_sums, dtype=dtype, device="cpu")
     if B > 0:
-        steps = g.steps_per_call(s.chunk_row * B)
-        # Parts of the sequence whose gates, or whose c, are recomputed at a time.
-        interval = options.checkpoint or (T if g.c0 is None else max(1, steps // CELL_STEPS) * CELL_STEPS)
-        interval = T if steps >= T and options.checkpoint is None else min(interval, T)
-        steps = min(interval, steps)
-        capacity = g.chunk_rows(steps)
         elements = {
             "packed": s.packed_backward,
             "packed_input": s.packed_input if needs_x else 0,
             "through": s.through_row * B,
-            "chunk": s.chunk_row * capacity,
+            "chunk": s.chunk_row * layout.rows,
         }
         gates, kept = saves, saves[g.gate_lines(options) :]
         if options.checkpoint is not None:
@@ -216,10 +215,10 @@ def backward(
             if needs_x:
                 g.library.goru_gated_pack_input(g.code, g.cell, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GatedBackward(
-                g.shape, grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
+                g.shape, grad_step, grad_row, layout, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
                 output.data_ptr(), gates.data_ptr(), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
-                carries[-1].data_ptr(), memory["chunk"], memory["through"], wide, square.data_ptr(), bias_sums,
-                pointer(dx), cells.data_ptr(), 0, steps,
+                carries[-1].data_ptr(), memory["chunk"], memory["through"], wide.data_ptr(),
+                square.data_ptr(), bias_sums.data_ptr(), pointer(dx), cells.data_ptr(), 0,
             )  # fmt: skip
             recompute = None
             if options.checkpoint is not None:
@@ -227,11 +226,14 @@ def backward(
                 recompute = g.recomputer(names, output, kept, gates, cells, call)
             elif g.c0 is not None:
                 recompute = g.cells_recomputer(kept, cells, call)
-            parts = g.whole_chunks(steps)
+            parts = g.whole_chunks(layout.steps)
             g.backward(g.library.goru_gated_backward, call, parts, g.cell, checkpoint=interval, recompute=recompute)
     weight_ih = torch.empty_like(g.weight_ih)
     bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
-    finish = GatedFinish(I, H, g.blocks, wide, bias_sums, weight_ih.data_ptr(), pointer(bias_ih), pointer(bias_hh))
+    square, wide = add_groups(square), add_groups(wide)
+    finish = GatedFinish(
+        I, H, g.blocks, wide.data_ptr(), bias_sums.data_ptr(), weight_ih.data_ptr(), pointer(bias_ih), pointer(bias_hh)
+    )
     g.library.goru_gated_finish(g.code, g.cell, byref(finish))
     # A view of the sums where no unit was filled up.
     weight_hh = square[:, :H, :H].reshape(g.weight_hh.shape).contiguous()

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...rotations import Mesh
 from ..native import library
-from ..native.call import Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import Call, add_groups, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
-from ..native.structures import Shape, structure
+from ..native.structures import ChunkLayout, Shape, structure
 from .reference import GoruInputs, GoruOptions
 
 MATRIX, FFT, TUNABLE = 0, 1, 2  # how U acts on a row, as in csrc/mesh/structures.h
@@ -24,9 +24,10 @@ GoruForward = structure(
     (c_void_p, "x h0 bias packed weight_ih weight_hh u output saved turned"),
 )  # fmt: skip
 GoruBackward = structure(
-    "GoruBackward", (Shape, "shape"), (Transition, "transition"), (c_int64, "grad_step grad_row rows"),
+    "GoruBackward", (Shape, "shape"), (Transition, "transition"), (c_int64, "grad_step grad_row"),
+    (ChunkLayout, "layout"),
     (c_void_p, "grad_output x h0 output saved packed packed_input carry chunk through turned wide square bias angles"),
-    (c_void_p, "grad_x"), (c_int64, "chunk_steps"),
+    (c_void_p, "grad_x"),
 )  # fmt: skip
 GoruFinish = structure(
     "GoruFinish", (c_int64, "inputs hidden gates blocks"), (Transition, "transition"),
@@ -34,8 +35,8 @@ GoruFinish = structure(
 )  # fmt: skip
 GoruSizes = structure(
     "GoruSizes",
-    (c_int64, "packed packed_backward packed_input chunk_row through_row line wide square bias block_rows saved"),
-    (c_int64, "mesh angles"),
+    (c_int64, "packed packed_backward packed_input chunk_row through_row line wide square groups bias"),
+    (c_int64, "block_rows saved mesh angles"),
 )  # fmt: skip
 library.declare(
     goru_goru_sizes=[c_int, c_int, c_void_p, c_int64, c_int64, c_void_p],
@@ -171,20 +172,20 @@ def backward(
     saves = check("saved", saves, saved(inputs, options), dtype)
     carry = check("grad_h_n", grad_h_n, (B, H), dtype).clone(memory_format=torch.contiguous_format)
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    square = pooled_empty((G - 1 + g.matrix, s.bias, s.bias), dtype).zero_()
-    sums = torch.zeros(s.wide + g.blocks * (s.bias + s.angles), dtype=dtype, device="cpu")
-    wide = sums.data_ptr()
-    db = wide + s.wide * dtype.itemsize
+    steps = g.steps_per_call(s.chunk_row * B)
+    layout = g.layout(steps, s.groups)
+    square = pooled_empty((layout.groups, G - 1 + g.matrix, s.bias, s.bias), dtype).zero_()
+    wide = torch.zeros((layout.groups, s.wide), dtype=dtype, device="cpu")
+    sums = torch.zeros(g.blocks * (s.bias + s.angles), dtype=dtype, device="cpu")
+    db = sums.data_ptr()
     turns = db + g.blocks * s.bias * dtype.itemsize
     if B > 0:
-        steps = g.steps_per_call(s.chunk_row * B)
-        capacity = g.chunk_rows(steps)
         elements = {
             "packed": s.packed_backward,
             "packed_input": s.packed_input if needs_x else 0,
             "through": s.through_row * B,
             "turned": 0 if g.matrix else 2 * s.line * B,
-            "chunk": s.chunk_row * capacity,
+            "chunk": s.chunk_row * layout.rows,
             "mesh": s.mesh,
         }
         checkpoint = None if options.checkpoint is None else min(options.checkpoint, T)
@@ -196,10 +197,10 @@ def backward(
             if needs_x:
                 g.library.goru_goru_pack_input(g.code, g.gates, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GoruBackward(
-                g.shape, g.fill(memory["mesh"]), grad_step, grad_row, capacity, grad.data_ptr(), g.x.data_ptr(),
+                g.shape, g.fill(memory["mesh"]), grad_step, grad_row, layout, grad.data_ptr(), g.x.data_ptr(),
                 g.h0.data_ptr(), output.data_ptr(), saves.data_ptr(), memory["packed"], memory["packed_input"],
-                carry.data_ptr(), memory["chunk"], memory["through"], memory["turned"], wide, square.data_ptr(), db,
-                turns, pointer(dx), steps,
+                carry.data_ptr(), memory["chunk"], memory["through"], memory["turned"], wide.data_ptr(),
+                square.data_ptr(), db, turns, pointer(dx),
             )  # fmt: skip
             recompute = None
             if checkpoint is not None:
@@ -209,9 +210,11 @@ def backward(
     dweight_ih = torch.empty((G * H, I), dtype=dtype, device="cpu")
     dbias = None if g.bias is None else torch.empty(G * H, dtype=dtype, device="cpu")
     dangles = None if g.angles is None else torch.empty_like(g.angles)
+    square, wide = add_groups(square), add_groups(wide)
     finish = GoruFinish(
-        I, H, G, g.blocks, g.transition, wide, db, turns, dweight_ih.data_ptr(), pointer(dbias), pointer(dangles)
-    )
+        I, H, G, g.blocks, g.transition, wide.data_ptr(), db, turns, dweight_ih.data_ptr(), pointer(dbias),
+        pointer(dangles),
+    )  # fmt: skip
     g.library.goru_goru_finish(g.code, byref(finish))
     du = square[-1, :H, :H].clone(memory_format=torch.contiguous_format) if g.matrix else None
     dweight_hh = None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import library
-from .structures import Shape
+from .structures import ChunkLayout, Shape
 
 CALL_FLOPS = 1e9  # most work in one library call, between two checks for Ctrl-C: a tenth of a second at most
 CHUNK_BYTES = 1 << 20  # what a chunk of a backward pass has in the cache
@@ -72,10 +72,14 @@ class Call:
         """Whether a forward pass packs the weights: for a few rows it reads them as they are."""
         return self.T * self.B > UNPACKED_ROWS
 
-    def chunk_rows(self, steps: int) -> int:
-        """Rows between the panels of a chunk buffer of `steps` steps: an odd number of blocks. Otherwise the same rows
-        of all panels would lie in the same few lines of the first-level cache and evict each other."""
-        return (-(-steps * self.B // self.block_rows) | 1) * self.block_rows
+    def layout(self, steps: int, most_groups: int) -> Any:
+        """The chunk buffer of `steps` steps, for up to so many groups of rows (csrc/base/shape.h)."""
+        groups = max(1, min(self.blocks, most_groups))
+        rows_of_step = min(self.B, -(-self.blocks // groups) * self.block_rows)
+        blocks = -(-steps * rows_of_step // self.block_rows)
+        # The panels are an odd number of blocks apart. Otherwise the same rows of all panels would lie in the same few
+        # lines of the first-level cache and evict each other.
+        return ChunkLayout((groups * blocks | 1) * self.block_rows, groups, blocks * self.block_rows, steps)
 
     def threads(self, steps: int, factor: int = 1) -> int:
         return worth_threads(factor * steps * self.step_flops, self.blocks)
@@ -203,6 +207,14 @@ def last_state(output: Tensor, lengths: Tensor | None, reverse: bool) -> Tensor:
     if lengths is None:
         return output[-1].clone()
     return output[lengths - 1, torch.arange(output.shape[1], device="cpu")]
+
+
+def add_groups(sums: Tensor) -> Tensor:
+    """The sum over the groups of rows, in their order."""
+    total = sums[0]
+    for k, more in enumerate(sums[1:]):
+        total = total.add_(more) if k else total + more
+    return total
 
 
 def worth_threads(flops: float, blocks: int) -> int:

@@ -35,3 +35,4 @@ Shape = structure(
     (c_void_p, "order active"),
     (c_int64, "x_step x_row saved_from"),
 )
+ChunkLayout = structure("ChunkLayout", (c_int64, "rows groups group_rows steps"))

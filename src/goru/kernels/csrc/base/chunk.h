@@ -1,25 +1,75 @@
 // The part of a backward pass that does not depend on the cell: places in the chunk buffer, the inputs in it, and dx.
 //
-// The chunk buffer holds rows (t, b) of several steps in panels: panel p is [row][W values].
+// The chunk buffer holds rows (t, b) of several steps in panels: panel p is [group][row][W values].
 #pragma once
 
 #include "base/rows.h"
+#include "base/weight_gradient.h"
 
 namespace {
 
-// Rows of the steps first ... last - 1. In a chunk they follow each other in the order of the steps, without gaps.
-inline int64_t rows_between(const Shape& s, int64_t first, int64_t last) {
-  if (!s.active) return (last - first) * s.batch;
-  int64_t n = 0;
-  for (int64_t step = first; step < last; ++step) n += active_at(s, time_of(s, step));
-  return n;
+// Where the rows of a step are in the chunk buffer. In the part of a group they follow each other in the order of the
+// steps, without gaps. Groups are made as threads get their blocks (Blocks in rows.h): in turn where the batch is
+// ragged, otherwise a run of neighbors.
+struct Places {
+  const Shape* s;
+  int64_t groups, blocks, start[kGroups];  // start: of the step's rows, for each group
+
+  // After the chunk's last step.
+  Places(const Shape& s, const ChunkLayout& c) : s(&s), groups(c.groups), blocks((s.batch + kRows - 1) / kRows) {
+    for (int64_t g = 0; g < groups; ++g) start[g] = g * c.group_rows + rows_between(g, s.first, s.last);
+  }
+
+  // To the rows of the step before, of which `active` rows of the batch take part.
+  void back(int64_t active) {
+    for (int64_t g = 0; g < groups; ++g) start[g] -= rows_of_group(g, active);
+  }
+
+  // What to add to the (sorted) row of a block to get its place.
+  int64_t of(int64_t block) const {
+    if (s->active) return start[block % groups] + (block / groups - block) * kRows;
+    const int64_t g = ((block + 1) * groups - 1) / blocks;
+    return start[g] - first_block(g) * kRows;
+  }
+
+  int64_t rows_between(int64_t group, int64_t first, int64_t last) const {
+    if (!s->active) return (last - first) * rows_of_group(group, s->batch);
+    int64_t n = 0;
+    for (int64_t step = first; step < last; ++step) n += rows_of_group(group, active_at(*s, time_of(*s, step)));
+    return n;
+  }
+
+ private:
+  int64_t first_block(int64_t group) const { return blocks * group / groups; }
+
+  // Of the first `active` rows.
+  int64_t rows_of_group(int64_t group, int64_t active) const {
+    const int64_t whole = active / kRows, rest = active % kRows;
+    if (s->active) return (whole - group + groups - 1) / groups * kRows + (whole % groups == group ? rest : 0);
+    const int64_t end = first_block(group + 1) * kRows;
+    return (end < active ? end : active) - first_block(group) * kRows;
+  }
+};
+
+// A weight gradient for each group, from its part of the panels; `sum` is that of the first one, `size` of all of them.
+template <class T>
+inline void add_products(OuterProducts<T>& sums, const OuterProduct<T>& product, int64_t size, const Shape& s,
+                         const ChunkLayout& c) {
+  const Places places(s, c);
+  sums.capacity = c.rows, sums.groups = c.groups, sums.in_turn = s.active;
+  for (int64_t g = 0; g < c.groups; ++g) {
+    OuterProduct<T> own = product;
+    own.left += g * c.group_rows * W<T>, own.right += g * c.group_rows * W<T>, own.sum += g * size;
+    own.rows = places.rows_between(g, s.first, s.last);
+    sums.add(g, own);
+  }
 }
 
-// Calls work(part) for the chunks of a call, `chunk_steps` steps each but for the last one, which comes first.
+// Calls work(part) for the chunks of a call, `steps` steps each but for the last one, which comes first.
 template <class Backward, class Work>
 inline void each_chunk(const Backward& b, Work&& work) {
   Backward part = b;
-  const int64_t steps = b.chunk_steps ? b.chunk_steps : b.shape.last - b.shape.first;
+  const int64_t steps = b.layout.steps ? b.layout.steps : b.shape.last - b.shape.first;
   while (part.shape.last > b.shape.first) {
     part.shape.first = part.shape.last - 1 - (part.shape.last - 1 - b.shape.first) % steps;
     work(part);

@@ -43,3 +43,4 @@ GORU_API void goru_choose(int i) { goru_level = i; }
 GORU_API int goru_chosen() { return goru_level; }
 
 GORU_STRUCTURE(Shape)
+GORU_STRUCTURE(ChunkLayout)

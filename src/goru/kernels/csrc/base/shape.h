@@ -20,6 +20,16 @@ struct Shape {
   int64_t saved_from;     // the row (t, b) that `saved` begins with: not 0 where it holds a part of the steps
 };
 
+// The chunk buffer of a backward pass, in panels. The blocks of rows of the batch form groups: each has its own part of
+// every panel, and its own sums of the weight gradients. A thread works on the groups of its rows, so that no line of the
+// cache wanders between threads.
+struct ChunkLayout {
+  int64_t rows;        // from one panel to the next, in rows (t, b)
+  int64_t groups;      // at most kGroups
+  int64_t group_rows;  // of a group's part of a panel
+  int64_t steps;       // steps of a chunk; 0: the whole call is one
+};
+
 // One step of a few rows without gradients: the states after `h` and, for an LSTM, `c`.
 struct Step {
   const void* stream;  // the cell's own structure, prepared once for many steps

@@ -27,9 +27,9 @@ template <class T>
 constexpr DenseTable matrix_table() {
   return {
       [](int64_t I, int64_t H, DenseSizes* s) {
-        const int64_t HP = panels<T>(H), IP = panels<T>(I);
+        const int64_t HP = panels<T>(H), IP = panels<T>(I), weights = 2 * HP * W<T> * (2 * HP + IP) * W<T>;
         *s = {dense_pack_size<T>(I, H), dense_pack_size<T>(0, H), dense_pack_input_size<T>(I, H), HP * W<T>, IP * W<T>,
-              (4 * HP + IP) * W<T>, kRows, 2 * HP * W<T> * (2 * HP + IP) * W<T>};
+              (4 * HP + IP) * W<T>, kRows, weights, most_groups(sizeof(T) * weights)};
       },
       [](const void* blocks, const void* weight, int64_t I, int64_t H, void* out) {
         dense_pack<T>((const T*)blocks, (const T*)weight, I, H, (T*)out);

@@ -60,19 +60,18 @@ struct Dense {
   const T *x, *packed, *bias;
   T *state, *output, *saved;
   T *gradients, *states, *inputs;  // the chunk buffer
-  OuterProduct<T> products[2];
   OuterProducts<T> sums;
 
   explicit Dense(const DenseArguments& d)
-      : d(d), s(d.shape), H(s.hidden), I(s.inputs), HP(panels<T>(H)), Hp(HP * W<T>), panel(d.rows * W<T>),
+      : d(d), s(d.shape), H(s.hidden), I(s.inputs), HP(panels<T>(H)), Hp(HP * W<T>), panel(d.layout.rows * W<T>),
         x((const T*)d.x), packed((const T*)d.packed), bias((const T*)d.bias), state((T*)d.state),
         output((T*)d.output), saved((T*)d.saved), gradients((T*)d.chunk), states(gradients + 2 * HP * panel),
         inputs(states + 2 * HP * panel) {
     if (!d.chunk) return;  // forward
     T* sum = (T*)d.weights;
-    products[0] = {gradients, states, 2 * HP, 2 * HP, sum};
-    products[1] = {gradients, inputs, 2 * HP, panels<T>(I), sum + 4 * Hp * Hp};
-    sums = {products, 2, rows_between(s, s.first, s.last), d.rows};
+    const int64_t size = 2 * Hp * (2 * Hp + panels<T>(I) * W<T>);
+    add_products(sums, {gradients, states, 2 * HP, 2 * HP, sum}, size, s, d.layout);
+    add_products(sums, {gradients, inputs, 2 * HP, panels<T>(I), sum + 4 * Hp * Hp}, size, s, d.layout);
   }
 
   Vec<T> bias_of(int64_t p) const { return load(bias + p * W<T>, H - p * W<T>); }
@@ -176,18 +175,18 @@ struct Dense {
   void backward(int index, int threads) const {
     const Blocks mine(s, index, threads);
     const InputGradient<T> dx = {s, gradients, (const T*)d.packed_input, panel, 2 * Hp, (T*)d.grad_x};
-    int64_t place = sums.rows;
+    Places place(s, d.layout);
     for (int64_t step = s.last - 1; step >= s.first; --step) {
       const int64_t t = time_of(s, step), active = active_at(s, t);
-      place -= active;
+      place.back(active);
       for (int64_t i = 0; i < mine.count; ++i) {
-        const int64_t block = mine.block(i), n = rows_of(block, active);
+        const int64_t block = mine.block(i), n = rows_of(block, active), at = place.of(block);
         for (int64_t j = block * kRows; j < block * kRows + n; ++j)
-          deactivate(t, j, place + j, (T*)d.sums + block * Hp);
-        dx.block(t, block, n, place);
+          deactivate(t, j, at + j, (T*)d.sums + block * Hp);
+        dx.block(t, block, n, at);
       }
       each_panel<T>(2 * HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t begin, int64_t end) {
-        leave<decltype(count)::value>(block * kRows + offset, place, begin, end);
+        leave<decltype(count)::value>(block * kRows + offset, place.of(block), begin, end);
       });
     }
   }

@@ -46,17 +46,18 @@ struct DenseArguments {
   void* saved;            // pre-activations, (T, B, 2, H)
   // backward
   int64_t grad_step, grad_row;
-  int64_t rows;           // capacity of the chunk buffer in rows (t, b)
+  ChunkLayout layout;
   const void *grad_output, *h0, *packed_input;
   void* chunk;            // gradients of the pre-activations, states and inputs of the chunk, in panels
-  void* weights;          // sums: (2 Hp, 2 Hp) of U's blocks, then (2 Hp, Ip)
+  void* weights;          // sums for each group: (2 Hp, 2 Hp) of U's blocks, then (2 Hp, Ip)
   void* sums;             // (blocks of rows, Hp): gradient of the bias
   void* grad_x;           // or null
 };
 
-// In elements; `state` is Hp and `inputs` is Ip, H and I filled up to whole panels, `chunk_row` for each row.
+// In elements; `state` is Hp and `inputs` is Ip, H and I filled up to whole panels, `chunk_row` for each row,
+// `weights` for each of at most `groups` groups.
 struct DenseSizes {
-  int64_t packed, packed_backward, packed_input, state, inputs, chunk_row, block_rows, weights;
+  int64_t packed, packed_backward, packed_input, state, inputs, chunk_row, block_rows, weights, groups;
 };
 
 struct DenseTable {

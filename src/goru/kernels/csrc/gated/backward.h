@@ -6,7 +6,6 @@
 
 #include "base/chunk.h"
 #include "base/threads.h"
-#include "base/weight_gradient.h"
 #include "gated/structures.h"
 
 namespace {
@@ -54,23 +53,21 @@ struct GatedBackwardStep {
   const int64_t H, HP, panel;  // panel: distance of panels in the chunk buffer
   const T *grad_output, *x, *h0, *output, *saved, *cells, *packed, *packed_input;
   T *carry, *carry_cell, *chunk, *states, *inputs, *through, *bias;
-  OuterProduct<T> products[2 * NG];
   OuterProducts<T> sums;
 
   explicit GatedBackwardStep(const GatedBackward& b)
-      : b(b), s(b.shape), H(s.hidden), HP(panels<T>(H)), panel(b.rows * W<T>), grad_output((const T*)b.grad_output),
+      : b(b), s(b.shape), H(s.hidden), HP(panels<T>(H)), panel(b.layout.rows * W<T>), grad_output((const T*)b.grad_output),
         x((const T*)b.x), h0((const T*)b.h0), output((const T*)b.output), saved((const T*)b.saved), cells((const T*)b.cells),
         packed((const T*)b.packed), packed_input((const T*)b.packed_input), carry((T*)b.carry),
         carry_cell((T*)b.carry_cell), chunk((T*)b.chunk), states(chunk + NS * HP * panel), inputs(states + HP * panel),
         through((T*)b.through), bias((T*)b.bias_sums) {
     const int64_t IP = panels<T>(s.inputs + 1), square = HP * HP * W<T> * W<T>, wide = HP * IP * W<T> * W<T>;
     // The sums, padded: for each gate dW with the ones column (Hp x Ip), and dR (Hp x Hp).
-    int n = 0;
-    for (int g = 0; g < NG; ++g)
-      products[n++] = {gradient(Cell::input_block(g)), inputs, HP, IP, (T*)b.wide + g * wide};
-    for (int g = 0; g < NG; ++g)
-      products[n++] = {gradient(Cell::state_block(g)), states, HP, HP, (T*)b.square + g * square};
-    sums = {products, n, rows_between(s, s.first, s.last), b.rows};
+    const auto add = [&](int block, const T* right, int64_t right_panels, T* to, int64_t size) {
+      add_products(sums, {gradient(block), right, HP, right_panels, to}, size, s, b.layout);
+    };
+    for (int g = 0; g < NG; ++g) add(Cell::input_block(g), inputs, IP, (T*)b.wide + g * wide, NG * wide);
+    for (int g = 0; g < NG; ++g) add(Cell::state_block(g), states, HP, (T*)b.square + g * square, NG * square);
   }
 
   const T* gradient(int block) const { return chunk + block * HP * panel; }
@@ -213,15 +210,17 @@ struct GatedBackwardStep {
   void run(int index, int threads) const {
     const Blocks mine(s, index, threads);
     const InputGradient<T> dx = {s, chunk, packed_input, panel, NG * HP * W<T>, (T*)b.grad_x};
-    int64_t place = sums.rows, later = 0, later_place = 0;
+    Places place(s, b.layout), later_place = place;
+    int64_t later = 0;
     for (int64_t step_number = s.last - 1; step_number >= s.first - 1; --step_number) {
       const bool inside = step_number >= s.first, newest = step_number == s.last - 1;
       const int64_t t = inside ? time_of(s, step_number) : 0, active = inside ? active_at(s, t) : 0;
-      place -= active;
+      if (inside) place.back(active);
       if (!newest) {
         const auto each = [&](int64_t block, auto&& work) {
+          const int64_t from = later_place.of(block), to = place.of(block);
           by_rows(rows_of(block, later), [&](int64_t offset, auto count) {
-            work(Rows{t, block, offset, later_place, rows_of(block, active) - offset, place}, count);
+            work(Rows{t, block, offset, from, rows_of(block, active) - offset, to}, count);
           });
         };
         if (NG * HP * W<T> >= 8 * kDepth) long_steps(mine, later, each);
@@ -231,11 +230,11 @@ struct GatedBackwardStep {
       }
       if (!inside) break;
       for (int64_t i = 0; i < mine.count; ++i) {
-        const int64_t block = mine.block(i), n = rows_of(block, active);
-        enter(t, block, newest ? 0 : rows_of(block, later), n, place);
+        const int64_t block = mine.block(i), n = rows_of(block, active), at = place.of(block);
+        enter(t, block, newest ? 0 : rows_of(block, later), n, at);
         for (int64_t j = block * kRows; j < block * kRows + n; ++j)
-          copy_input<T, true>(s, x, t, j, inputs + (place + j) * W<T>, panel);
-        dx.block(t, block, n, place);
+          copy_input<T, true>(s, x, t, j, inputs + (at + j) * W<T>, panel);
+        dx.block(t, block, n, at);
       }
       later = active, later_place = place;
     }

@@ -12,6 +12,7 @@ struct GatedSizes {
   int64_t through_row;  // for each row of the batch
   int64_t wide;         // sums of the gradients of weight_ih and the biases
   int64_t padded;       // hidden units, filled up: the sums of a gate's rows of weight_hh are a square of them
+  int64_t groups;       // of rows with their own sums, at most
   int64_t bias_sums;    // for each block of `block_rows` rows
   int64_t block_rows;
 };
@@ -31,17 +32,17 @@ struct GatedForward {
 struct GatedBackward {
   Shape shape;
   int64_t grad_step, grad_row;  // strides of grad_output
-  int64_t rows;                 // capacity of the chunk buffers in rows (t, b)
+  ChunkLayout layout;
   const void *grad_output, *x, *h0, *output, *saved, *packed, *packed_input;
   void* carry;       // (B, H): gradient of h after the steps done so far; grad_h_n at first, grad_h_0 at the end
   void* carry_cell;  // the same for c, or null
   void* chunk;       // gradients of the sums, states and inputs of the chunk, in panels
   void* through;     // (B, H padded): what reaches the state before without a product, or null
-  void *wide, *square, *bias_sums;
+  void *wide, *square;  // sums of the weight gradients for each group
+  void* bias_sums;
   void* grad_x;      // or null
   void* cells;       // LSTM: c before every step from `cells_from` on, (B, H) each; gated_cells fills it from the first
   int64_t cells_from;
-  int64_t chunk_steps;  // steps of a chunk; 0: the whole call is one
 };
 
 // A step of a few rows without gradients, prepared once for many calls.

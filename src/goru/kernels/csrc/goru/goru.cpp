@@ -15,9 +15,10 @@ constexpr GoruTable goru_table() {
       [](const Transition* m, int64_t I, int64_t H, GoruSizes* s) {
         const int64_t Hp = panels<T>(H) * W<T>;
         const bool matrix = m->kind == kMatrix;
+        const int64_t wide = kGates<R, Z> * Hp * panels<T>(I + 1) * W<T>;
         *s = {goru_pack_size<T, R, Z>(I, H, matrix), goru_pack_backward_size<T, R, Z>(H, matrix),
               goru_pack_input_size<T, R, Z>(I, H), goru_chunk_panels<T, R, Z>(I, H, matrix) * W<T>, Hp, line<T>(H),
-              kGates<R, Z> * Hp * panels<T>(I + 1) * W<T>, Hp * Hp, Hp, kRows, saved_blocks<R, Z>(matrix) * H,
+              wide, Hp * Hp, most_groups(sizeof(T) * (wide + (R + Z + matrix) * Hp * Hp)), Hp, kRows, saved_blocks<R, Z>(matrix) * H,
               RowMesh<T>::table_size(H, m->layers), RowMesh<T>::sums_size(H, m->layers)};
       },
       [](const void* weight_ih, const void* weight_hh, const void* u, int64_t I, int64_t H, void* out) {

@@ -14,7 +14,6 @@
 
 #include "base/chunk.h"
 #include "goru/goru_forward.h"
-#include "base/weight_gradient.h"
 
 namespace {
 
@@ -70,12 +69,11 @@ struct GoruBackwardStep {
   const int64_t H, HP, panel;  // panel: distance of panels in the chunk buffer
   const T *grad_output, *x, *h0, *output, *saved, *packed, *packed_u, *packed_input;
   T *carry, *chunk, *states, *inputs, *through, *bias;
-  OuterProduct<T> products[2 * NG];
   OuterProducts<T> sums;
 
   explicit GoruBackwardStep(const GoruBackward& b)
       : b(b), s(b.shape), mesh(s.hidden, b.mesh), matrix(b.mesh.kind == kMatrix), H(s.hidden), HP(panels<T>(H)),
-        panel(b.rows * W<T>), grad_output((const T*)b.grad_output), x((const T*)b.x), h0((const T*)b.h0),
+        panel(b.layout.rows * W<T>), grad_output((const T*)b.grad_output), x((const T*)b.x), h0((const T*)b.h0),
         output((const T*)b.output), saved((const T*)b.saved), packed((const T*)b.packed),
         packed_u(packed + (R + Z) * HP * HP * W<T> * W<T>), packed_input((const T*)b.packed_input), carry((T*)b.carry),
         chunk((T*)b.chunk), states(chunk + gradient_blocks<R, Z>(matrix) * HP * panel), inputs(states + HP * panel),
@@ -83,11 +81,12 @@ struct GoruBackwardStep {
     const int64_t IP = panels<T>(s.inputs + 1), square = HP * HP * W<T> * W<T>, wide = HP * IP * W<T> * W<T>;
     // The sums, padded: dW_rx, dW_zx, dW_x with the ones column (each Hp x Ip), and dW_r, dW_z, dU (each Hp x Hp).
     T *sum = (T*)b.wide, *squares = (T*)b.square;
-    int n = 0;
-    for (int g = 0; g < NG; ++g) products[n++] = {gradient(g), inputs, HP, IP, sum + g * wide};
-    for (int g = 0; g < R + Z; ++g) products[n++] = {gradient(g), states, HP, HP, squares + g * square};
-    if (matrix) products[n++] = {gradient(kDv), states, HP, HP, squares + (R + Z) * square};
-    sums = {products, n, rows_between(s, s.first, s.last), b.rows};
+    const auto add = [&](int block, const T* right, int64_t right_panels, T* to, int64_t size) {
+      add_products(sums, {gradient(block), right, HP, right_panels, to}, size, s, b.layout);
+    };
+    for (int g = 0; g < NG; ++g) add(g, inputs, IP, sum + g * wide, NG * wide);
+    for (int g = 0; g < R + Z; ++g) add(g, states, HP, squares + g * square, (R + Z + matrix) * square);
+    if (matrix) add(kDv, states, HP, squares + (R + Z) * square, (R + Z + matrix) * square);
   }
 
   const T* gradient(int block) const { return chunk + block * HP * panel; }
@@ -248,33 +247,35 @@ struct GoruBackwardStep {
       each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
         memset(gradient_line(sorted) - W<T>, 0, sizeof(T) * 2 * line<T>(H));
       });
-    int64_t place = sums.rows, later = 0, later_place = 0;
+    Places place(s, b.layout), later_place = place;
+    int64_t later = 0;
     for (int64_t step_number = s.last - 1; step_number >= s.first - 1; --step_number) {
       const bool inside = step_number >= s.first, newest = step_number == s.last - 1;
       const int64_t t = inside ? time_of(s, step_number) : 0, active = inside ? active_at(s, t) : 0;
-      place -= active;
+      if (inside) place.back(active);
       if (!matrix)
         each_rows(mine, active, [&](int64_t, int64_t first, auto count) { turn<decltype(count)::value>(t, first); });
       if (!newest)
         each_panel<T>(HP, mine, later, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           const int64_t stay = rows_of(block, active);
-          step<decltype(count)::value>(t, block, offset, later_place, stay - offset, place, p, end);
+          const int64_t from = later_place.of(block);
+          step<decltype(count)::value>(t, block, offset, from, stay - offset, place.of(block), p, end);
         });
       if (!inside) break;
       for (int64_t i = 0; i < mine.count; ++i) {
-        const int64_t block = mine.block(i), n = rows_of(block, active);
-        enter(t, block, newest ? 0 : rows_of(block, later), n, place);
+        const int64_t block = mine.block(i), n = rows_of(block, active), at = place.of(block);
+        enter(t, block, newest ? 0 : rows_of(block, later), n, at);
         for (int64_t j = block * kRows; j < block * kRows + n; ++j)
-          copy_input<T, true>(s, x, t, j, inputs + (place + j) * W<T>, panel);
+          copy_input<T, true>(s, x, t, j, inputs + (at + j) * W<T>, panel);
         if (!matrix)
           by_rows(n, [&](int64_t offset, auto count) {
             turn_back<decltype(count)::value>(block, block * kRows + offset);
           });
-        dx.block(t, block, n, place);
+        dx.block(t, block, n, at);
       }
       if (matrix)
         each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
-          multiply_back<decltype(count)::value>(block * kRows + offset, place, p, end);
+          multiply_back<decltype(count)::value>(block * kRows + offset, place.of(block), p, end);
         });
       later = active, later_place = place;
     }

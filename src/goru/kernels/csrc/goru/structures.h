@@ -20,17 +20,16 @@ struct GoruBackward {
   Shape shape;
   Transition mesh;
   int64_t grad_step, grad_row;  // strides of grad_output
-  int64_t rows;                 // capacity of the chunk buffers in rows (t, b)
+  ChunkLayout layout;
   const void *grad_output, *x, *h0, *output, *saved, *packed, *packed_input;
   void* carry;    // (B, H): gradient of the state after the steps done so far; grad_h_n at first, grad_h0 at the end
   void* chunk;    // gradients of the pre-activations, states and inputs of the chunk, in panels
   void* through;  // (B, H padded): what reaches the state before without a gate's product, g * z + dv U
   void* turned;   // two lines for each row: dv and U h, on their way back through the rotations
-  void *wide, *square;  // sums of the weight gradients, see goru_backward.h
+  void *wide, *square;  // sums of the weight gradients for each group, see goru_backward.h
   void* bias;     // (blocks of rows, H padded): gradient of b_h
   void* angles;   // (blocks of rows, sums of a mesh), or null
   void* grad_x;   // or null
-  int64_t chunk_steps;  // steps of a chunk; 0: the whole call is one
 };
 
 // The source of a cached value: its address, and a copy from when the value was computed. bytes = 0: not in use.
@@ -63,6 +62,7 @@ struct GoruSizes {
   int64_t through_row;       // for each row of the batch
   int64_t line;              // of `turned`
   int64_t wide, square;      // sums of the weight gradients; `square` for each matrix
+  int64_t groups;            // of rows with their own sums, at most
   int64_t bias, block_rows;  // one vector of `bias` for each block of `block_rows` rows
   int64_t saved;             // for each row and step
   int64_t mesh, angles;      // the table of a mesh, and its sums for each block of rows
