@@ -103,8 +103,7 @@ def backward(
     saves = check("saved", saves, (T, B, H), d.complex)
     state = d.parts("grad_h_n", grad_h_n)
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    steps = d.steps_per_call(s.chunk_row * B)
-    layout = d.layout(steps, s.groups)
+    layout = d.layout(s.chunk_row, s.groups)
     weights = torch.zeros((layout.groups, s.weights), dtype=dtype, device="cpu")
     sums = torch.zeros((d.blocks, s.state), dtype=dtype, device="cpu")
     if B > 0:
@@ -122,7 +121,7 @@ def backward(
                 grad_row=grad_row, layout=layout, grad_output=grad.data_ptr(), h0=d.h0.data_ptr(),
                 weights=weights.data_ptr(), sums=sums.data_ptr(), grad_x=pointer(dx), **memory,
             )  # fmt: skip
-            d.backward(d.library.goru_dense_backward, call, steps)
+            d.backward(d.library.goru_dense_backward, call, layout.steps)
     weights = add_groups(weights)
     # dU = sum of da conj(h)^T, from the four real products of their parts.
     square = weights[: 4 * s.state**2].view(2, s.state, 2, s.state)[:, :H, :, :H]

@@ -190,11 +190,11 @@ def backward(
     carries = [check("the gradient of a state", grad, (B, H), dtype) for grad in grads[1:]]
     carries = [carry.clone(memory_format=torch.contiguous_format) for carry in carries]
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    steps = g.steps_per_call(s.chunk_row * B)
+    steps = g.layout(s.chunk_row, s.groups).steps
     # Parts of the sequence whose gates, or whose c, are recomputed at a time.
     interval = options.checkpoint or (T if g.c0 is None else max(1, steps // CELL_STEPS) * CELL_STEPS)
     interval = T if steps >= T and options.checkpoint is None else min(interval, T)
-    layout = g.layout(min(interval, steps), s.groups)
+    layout = g.layout(s.chunk_row, s.groups, interval)
     square = pooled_empty((layout.groups, GATES[g.cell], s.padded, s.padded), dtype).zero_()
     wide = torch.zeros((layout.groups, s.wide), dtype=dtype, device="cpu")
     bias_sums = torch.zeros(g.blocks * s.bias_sums, dtype=dtype, device="cpu")

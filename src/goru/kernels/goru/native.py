@@ -172,8 +172,7 @@ def backward(
     saves = check("saved", saves, saved(inputs, options), dtype)
     carry = check("grad_h_n", grad_h_n, (B, H), dtype).clone(memory_format=torch.contiguous_format)
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
-    steps = g.steps_per_call(s.chunk_row * B)
-    layout = g.layout(steps, s.groups)
+    layout = g.layout(s.chunk_row, s.groups)
     square = pooled_empty((layout.groups, G - 1 + g.matrix, s.bias, s.bias), dtype).zero_()
     wide = torch.zeros((layout.groups, s.wide), dtype=dtype, device="cpu")
     sums = torch.zeros(g.blocks * (s.bias + s.angles), dtype=dtype, device="cpu")
@@ -205,7 +204,7 @@ def backward(
             recompute = None
             if checkpoint is not None:
                 recompute = g.recomputer({n: memory[f"forward {n}"] for n in ("packed", "turned")}, output, saves, call)
-            parts = g.whole_chunks(steps)
+            parts = g.whole_chunks(layout.steps)
             g.backward(g.library.goru_goru_backward, call, parts, checkpoint=checkpoint, recompute=recompute)
     dweight_ih = torch.empty((G * H, I), dtype=dtype, device="cpu")
     dbias = None if g.bias is None else torch.empty(G * H, dtype=dtype, device="cpu")

@@ -14,6 +14,7 @@ from .structures import ChunkLayout, Shape
 
 CALL_FLOPS = 1e9  # most work in one library call, between two checks for Ctrl-C: a tenth of a second at most
 CHUNK_BYTES = 1 << 20  # what a chunk of a backward pass has in the cache
+GROUP_ROWS = 128  # least rows (t, b) of a group: with fewer its sums take longer to add up than to make
 UNPACKED_ROWS = 8  # up to this many rows (t, b) a forward pass reads the weights as they are
 THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
 
@@ -56,11 +57,11 @@ class Call:
     def blocks(self) -> int:
         return -(-self.B // self.block_rows)
 
-    def steps_per_call(self, chunk_row: int = 0) -> int:
-        """Steps of one call of the library; `chunk_row`: the elements that a row of a step has in the chunk buffers."""
+    def steps_per_call(self, chunk_step: int = 0) -> int:
+        """Steps of one call of the library; `chunk_step`: the elements that a step has in the chunk buffer."""
         steps = min(self.T, int(self.call_flops / max(1.0, self.step_flops)))
-        if chunk_row:
-            steps = min(steps, CHUNK_BYTES // self.dtype.itemsize // chunk_row)
+        if chunk_step:
+            steps = min(steps, CHUNK_BYTES // self.dtype.itemsize // chunk_step)
         return max(1, steps)
 
     def whole_chunks(self, chunk: int) -> int:
@@ -72,10 +73,12 @@ class Call:
         """Whether a forward pass packs the weights: for a few rows it reads them as they are."""
         return self.T * self.B > UNPACKED_ROWS
 
-    def layout(self, steps: int, most_groups: int) -> Any:
-        """The chunk buffer of `steps` steps, for up to so many groups of rows (csrc/base/shape.h)."""
-        groups = max(1, min(self.blocks, most_groups))
+    def layout(self, chunk_row: int, most_groups: int, most_steps: int | None = None) -> Any:
+        """The chunk buffer for up to so many groups of rows (csrc/base/shape.h) and so many steps. `chunk_row`: the
+        elements that a row of a step has in it."""
+        groups = max(1, min(self.blocks, most_groups, self.T * self.B // GROUP_ROWS))
         rows_of_step = min(self.B, -(-self.blocks // groups) * self.block_rows)
+        steps = min(self.steps_per_call(chunk_row * groups * rows_of_step), most_steps or self.T)
         blocks = -(-steps * rows_of_step // self.block_rows)
         # The panels are an odd number of blocks apart. Otherwise the same rows of all panels would lie in the same few
         # lines of the first-level cache and evict each other.

@@ -11,56 +11,63 @@ namespace {
 // Where the rows of a step are in the chunk buffer. In the part of a group they follow each other in the order of the
 // steps, without gaps. Groups are made as threads get their blocks (Blocks in rows.h): in turn where the batch is
 // ragged, otherwise a run of neighbors.
-struct Places {
+class Places {
   const Shape* s;
-  int64_t groups, blocks, start[kGroups];  // start: of the step's rows, for each group
+  int64_t groups, part;            // part: rows from one group to the next
+  int64_t start[kGroups];          // of the step's rows, for each group
+  int64_t first[kGroups + 1] = {}; // without lengths: the first row of the batch in each group
 
+ public:
   // After the chunk's last step.
-  Places(const Shape& s, const ChunkLayout& c) : s(&s), groups(c.groups), blocks((s.batch + kRows - 1) / kRows) {
-    for (int64_t g = 0; g < groups; ++g) start[g] = g * c.group_rows + rows_between(g, s.first, s.last);
+  Places(const Shape& s, const ChunkLayout& c) : s(&s), groups(c.groups), part(c.group_rows) {
+    const int64_t blocks = (s.batch + kRows - 1) / kRows;
+    for (int64_t g = 0; g < groups; ++g) first[g] = blocks * g / groups * kRows, start[g] = g * part;
+    first[groups] = s.batch;
+    for (int64_t g = 0; g < groups && !s.active; ++g) start[g] += (s.last - s.first) * (first[g + 1] - first[g]);
+    for (int64_t step = s.first; step < s.last && s.active; ++step) move(active_at(s, time_of(s, step)), 1);
   }
 
-  // To the rows of the step before, of which `active` rows of the batch take part.
-  void back(int64_t active) {
-    for (int64_t g = 0; g < groups; ++g) start[g] -= rows_of_group(g, active);
-  }
+  // To the rows of the step before, which `active` rows of the batch take.
+  void back(int64_t active) { move(active, -1); }
 
   // What to add to the (sorted) row of a block to get its place.
   int64_t of(int64_t block) const {
-    if (s->active) return start[block % groups] + (block / groups - block) * kRows;
-    const int64_t g = ((block + 1) * groups - 1) / blocks;
-    return start[g] - first_block(g) * kRows;
+    if (s->active) {
+      const uint32_t turn = (uint32_t)block / (uint32_t)groups, g = (uint32_t)block - turn * (uint32_t)groups;
+      return start[g] + (turn - block) * kRows;
+    }
+    int64_t g = 0;
+    while (block * kRows >= first[g + 1]) ++g;
+    return start[g] - first[g];
   }
 
-  int64_t rows_between(int64_t group, int64_t first, int64_t last) const {
-    if (!s->active) return (last - first) * rows_of_group(group, s->batch);
-    int64_t n = 0;
-    for (int64_t step = first; step < last; ++step) n += rows_of_group(group, active_at(*s, time_of(*s, step)));
-    return n;
-  }
+  // Rows of a group up to this step.
+  int64_t rows(int64_t group) const { return start[group] - group * part; }
 
  private:
-  int64_t first_block(int64_t group) const { return blocks * group / groups; }
-
-  // Of the first `active` rows.
-  int64_t rows_of_group(int64_t group, int64_t active) const {
-    const int64_t whole = active / kRows, rest = active % kRows;
-    if (s->active) return (whole - group + groups - 1) / groups * kRows + (whole % groups == group ? rest : 0);
-    const int64_t end = first_block(group + 1) * kRows;
-    return (end < active ? end : active) - first_block(group) * kRows;
+  // By the rows of a step, of which the first `active` rows of the batch take part.
+  void move(int64_t active, int64_t sign) {
+    if (!s->active) {
+      for (int64_t g = 0; g < groups; ++g) start[g] += sign * (first[g + 1] - first[g]);
+      return;
+    }
+    const uint32_t whole = (uint32_t)(active / kRows), turns = whole / (uint32_t)groups;
+    const int64_t next = whole - turns * (uint32_t)groups;  // the group of the first block that is not whole
+    for (int64_t g = 0; g < groups; ++g)
+      start[g] += sign * ((turns + (g < next)) * kRows + (g == next ? active % kRows : 0));
   }
 };
 
-// A weight gradient for each group, from its part of the panels; `sum` is that of the first one, `size` of all of them.
+// A weight gradient for each group, from its part of the panels up to `end`. `sum` is where the first group adds, the sums
+// of the groups are `size` apart.
 template <class T>
 inline void add_products(OuterProducts<T>& sums, const OuterProduct<T>& product, int64_t size, const Shape& s,
-                         const ChunkLayout& c) {
-  const Places places(s, c);
+                         const ChunkLayout& c, const Places& end) {
   sums.capacity = c.rows, sums.groups = c.groups, sums.in_turn = s.active;
   for (int64_t g = 0; g < c.groups; ++g) {
     OuterProduct<T> own = product;
     own.left += g * c.group_rows * W<T>, own.right += g * c.group_rows * W<T>, own.sum += g * size;
-    own.rows = places.rows_between(g, s.first, s.last);
+    own.rows = end.rows(g);
     sums.add(g, own);
   }
 }

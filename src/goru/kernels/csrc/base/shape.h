@@ -21,8 +21,8 @@ struct Shape {
 };
 
 // The chunk buffer of a backward pass, in panels. The blocks of rows of the batch form groups: each has its own part of
-// every panel, and its own sums of the weight gradients. A thread works on the groups of its rows, so that no line of the
-// cache wanders between threads.
+// every panel, and its own sums of the weight gradients. Where the number of threads divides that of the groups, a thread
+// works on groups of its own, so that no cache line moves between threads.
 struct ChunkLayout {
   int64_t rows;        // from one panel to the next, in rows (t, b)
   int64_t groups;      // at most kGroups

@@ -3,8 +3,8 @@
 // Both sides are stored in panels: panel p of R rows is [row][W units], so that a tile reads both sides in order and
 // nothing has to be repacked. Each element of the sum belongs to one task and is summed in the order of the rows: the
 // result does not depend on the number of threads. The rows of a batch form groups with sums of their own: a thread
-// begins with those that it has written itself, since lines of the cache that two threads write and read in turn cost
-// more than the products.
+// begins with those that it has written itself, since cache lines that two threads write and read in turn cost more than
+// the products.
 #pragma once
 
 #include "base/threads.h"
@@ -12,8 +12,7 @@
 
 namespace {
 
-// Groups of rows, at most; there is one alone where the sums are so large that each thread reads them from the third-level
-// cache anyway.
+// At most this many groups of rows; only one where the sums are so large that they come from the third-level cache anyway.
 constexpr int64_t kGroups = 4;
 
 inline int64_t most_groups(int64_t bytes_of_sums) { return bytes_of_sums <= 1 << 20 ? kGroups : 1; }
@@ -81,12 +80,13 @@ struct OuterProducts {
     }
   }
 
-  // The groups of the thread's own blocks come first.
+  // The groups of the thread's own blocks come first; then it helps the others.
   static void thread(void* context, int index, int threads) {
     FlushDenormals flush;
     OuterProducts& o = *(OuterProducts*)context;
     const int64_t first = o.in_turn ? index : index * o.groups / threads, step = o.in_turn ? threads : 1;
     for (int64_t k = 0; k < o.groups; ++k) o.run((first + k * step) % o.groups);
+    for (int64_t k = 1; k < o.groups; ++k) o.run((first + k) % o.groups);
   }
 };
 

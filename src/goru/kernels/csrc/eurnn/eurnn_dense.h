@@ -70,8 +70,9 @@ struct Dense {
     if (!d.chunk) return;  // forward
     T* sum = (T*)d.weights;
     const int64_t size = 2 * Hp * (2 * Hp + panels<T>(I) * W<T>);
-    add_products(sums, {gradients, states, 2 * HP, 2 * HP, sum}, size, s, d.layout);
-    add_products(sums, {gradients, inputs, 2 * HP, panels<T>(I), sum + 4 * Hp * Hp}, size, s, d.layout);
+    const Places end(s, d.layout);
+    add_products(sums, {gradients, states, 2 * HP, 2 * HP, sum}, size, s, d.layout, end);
+    add_products(sums, {gradients, inputs, 2 * HP, panels<T>(I), sum + 4 * Hp * Hp}, size, s, d.layout, end);
   }
 
   Vec<T> bias_of(int64_t p) const { return load(bias + p * W<T>, H - p * W<T>); }

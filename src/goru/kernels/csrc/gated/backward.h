@@ -53,18 +53,20 @@ struct GatedBackwardStep {
   const int64_t H, HP, panel;  // panel: distance of panels in the chunk buffer
   const T *grad_output, *x, *h0, *output, *saved, *cells, *packed, *packed_input;
   T *carry, *carry_cell, *chunk, *states, *inputs, *through, *bias;
+  const Places end;  // of the chunk
   OuterProducts<T> sums;
+  static_assert(2 * NG <= OuterProducts<T>::kMost, "room for all products");
 
   explicit GatedBackwardStep(const GatedBackward& b)
       : b(b), s(b.shape), H(s.hidden), HP(panels<T>(H)), panel(b.layout.rows * W<T>), grad_output((const T*)b.grad_output),
         x((const T*)b.x), h0((const T*)b.h0), output((const T*)b.output), saved((const T*)b.saved), cells((const T*)b.cells),
         packed((const T*)b.packed), packed_input((const T*)b.packed_input), carry((T*)b.carry),
         carry_cell((T*)b.carry_cell), chunk((T*)b.chunk), states(chunk + NS * HP * panel), inputs(states + HP * panel),
-        through((T*)b.through), bias((T*)b.bias_sums) {
+        through((T*)b.through), bias((T*)b.bias_sums), end(s, b.layout) {
     const int64_t IP = panels<T>(s.inputs + 1), square = HP * HP * W<T> * W<T>, wide = HP * IP * W<T> * W<T>;
     // The sums, padded: for each gate dW with the ones column (Hp x Ip), and dR (Hp x Hp).
     const auto add = [&](int block, const T* right, int64_t right_panels, T* to, int64_t size) {
-      add_products(sums, {gradient(block), right, HP, right_panels, to}, size, s, b.layout);
+      add_products(sums, {gradient(block), right, HP, right_panels, to}, size, s, b.layout, end);
     };
     for (int g = 0; g < NG; ++g) add(Cell::input_block(g), inputs, IP, (T*)b.wide + g * wide, NG * wide);
     for (int g = 0; g < NG; ++g) add(Cell::state_block(g), states, HP, (T*)b.square + g * square, NG * square);
@@ -210,7 +212,7 @@ struct GatedBackwardStep {
   void run(int index, int threads) const {
     const Blocks mine(s, index, threads);
     const InputGradient<T> dx = {s, chunk, packed_input, panel, NG * HP * W<T>, (T*)b.grad_x};
-    Places place(s, b.layout), later_place = place;
+    Places place = end, later_place = end;
     int64_t later = 0;
     for (int64_t step_number = s.last - 1; step_number >= s.first - 1; --step_number) {
       const bool inside = step_number >= s.first, newest = step_number == s.last - 1;

@@ -69,7 +69,9 @@ struct GoruBackwardStep {
   const int64_t H, HP, panel;  // panel: distance of panels in the chunk buffer
   const T *grad_output, *x, *h0, *output, *saved, *packed, *packed_u, *packed_input;
   T *carry, *chunk, *states, *inputs, *through, *bias;
+  const Places end;  // of the chunk
   OuterProducts<T> sums;
+  static_assert(2 * NG <= OuterProducts<T>::kMost, "room for all products");
 
   explicit GoruBackwardStep(const GoruBackward& b)
       : b(b), s(b.shape), mesh(s.hidden, b.mesh), matrix(b.mesh.kind == kMatrix), H(s.hidden), HP(panels<T>(H)),
@@ -77,12 +79,12 @@ struct GoruBackwardStep {
         output((const T*)b.output), saved((const T*)b.saved), packed((const T*)b.packed),
         packed_u(packed + (R + Z) * HP * HP * W<T> * W<T>), packed_input((const T*)b.packed_input), carry((T*)b.carry),
         chunk((T*)b.chunk), states(chunk + gradient_blocks<R, Z>(matrix) * HP * panel), inputs(states + HP * panel),
-        through((T*)b.through), bias((T*)b.bias) {
+        through((T*)b.through), bias((T*)b.bias), end(s, b.layout) {
     const int64_t IP = panels<T>(s.inputs + 1), square = HP * HP * W<T> * W<T>, wide = HP * IP * W<T> * W<T>;
     // The sums, padded: dW_rx, dW_zx, dW_x with the ones column (each Hp x Ip), and dW_r, dW_z, dU (each Hp x Hp).
     T *sum = (T*)b.wide, *squares = (T*)b.square;
     const auto add = [&](int block, const T* right, int64_t right_panels, T* to, int64_t size) {
-      add_products(sums, {gradient(block), right, HP, right_panels, to}, size, s, b.layout);
+      add_products(sums, {gradient(block), right, HP, right_panels, to}, size, s, b.layout, end);
     };
     for (int g = 0; g < NG; ++g) add(g, inputs, IP, sum + g * wide, NG * wide);
     for (int g = 0; g < R + Z; ++g) add(g, states, HP, squares + g * square, (R + Z + matrix) * square);
@@ -247,7 +249,7 @@ struct GoruBackwardStep {
       each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
         memset(gradient_line(sorted) - W<T>, 0, sizeof(T) * 2 * line<T>(H));
       });
-    Places place(s, b.layout), later_place = place;
+    Places place = end, later_place = end;
     int64_t later = 0;
     for (int64_t step_number = s.last - 1; step_number >= s.first - 1; --step_number) {
       const bool inside = step_number >= s.first, newest = step_number == s.last - 1;
