@@ -13,6 +13,7 @@ EXPERIMENT = Experiment(
     title="Permuted sequential MNIST",
     label="Digits",
     place=16,
+    folded="Curves and results",
     summary="Read the 784 pixels of a digit in a fixed random order, then say which digit it is.",
     base=RunConfig(
         experiment="psmnist",
