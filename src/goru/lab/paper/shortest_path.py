@@ -113,8 +113,9 @@ EXPERIMENT = Experiment(
         "scores are those of the best epoch. Mean and deviation over the ten folds.",
         "GORU's memory is 10 steps, by the mean validation loss over folds 1 to 5, seed 0: 0.901, with 20, 30, 100 and "
         "300 steps 0.930, 0.959, 1.028 and 1.124 (four folds); in other meshes, with 100 steps, 1.061 (capacity 2) and "
-        "1.033 (FFT). Tried later, over folds 1 to 3, where this setting has 0.946: with 5 steps 0.941, with 10 steps "
-        "and capacity 2 0.960, capacity 32 0.978, FFT 0.999: no reason to change it.",
+        "1.033 (FFT).",
+        "Tried later, over folds 1 to 3, where this setting has 0.946: with 5 steps 0.941; with 10 steps, capacity 2 "
+        "0.960, capacity 32 0.978, FFT 0.999: no reason to change it.",
         "Stopping by validation accuracy instead of loss does not help on folds 1 to 3, seed 0: GORU with a memory of "
         "100 has 72.0 % of the symbols (by loss 73.1), GRU 70.1 (69.6).",
         "Both accuracies are given: single symbols (most likely the paper's) and whole sequences. "
