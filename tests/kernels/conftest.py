@@ -8,6 +8,8 @@ from goru.kernels.native import call
 
 
 @pytest.fixture(autouse=True)
-def groups_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The native kernels split small batches into groups too; the tests of the layers leave them whole."""
+def groups_and_teams_for_small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native kernels split small batches into groups too, and threads share their rows; the tests of the layers
+    leave them whole."""
     monkeypatch.setattr(call, "GROUP_ROWS", 1)
+    monkeypatch.setattr(call, "MEET_FLOPS", 1)

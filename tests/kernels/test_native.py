@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+import goru
 from goru.kernels import native
 from goru.kernels.eurnn import EURNN
 from goru.kernels.goru import GORU
 from goru.kernels.mesh import MESH_MATRIX, MeshInputs
+from goru.kernels.native import call as native_call
 from goru.kernels.native import library
 from goru.rotations import Mesh
 from tests.kernels import native_cases as cases
@@ -89,6 +91,49 @@ def test_results_do_not_depend_on_the_number_of_threads_or_the_run(ragged: bool)
         torch.set_num_threads(before)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+SMALL = {
+    "GORU by rotations": lambda: goru.GORU(5, 72, 2, bidirectional=True, backend="native"),
+    "GORU by a matrix": lambda: goru.GORU(5, 72, mesh="tunable", capacity=72, backend="native"),
+    "GORU without gates": lambda: goru.GORU(5, 40, reset_gate=False, update_gate=False, backend="native"),
+    "GRU": lambda: goru.GRU(5, 72, 2, bidirectional=True, backend="native"),
+    "LSTM": lambda: goru.LSTM(5, 72, 2, bidirectional=True, backend="native"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [1, 5, 19])
+@pytest.mark.parametrize("kind", SMALL)
+def test_results_do_not_depend_on_threads_that_share_rows(
+    kind: str, batch: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fewer blocks of rows than threads, each thread has a part of the units; some threads have no part at all."""
+    torch.manual_seed(0)
+    layer = SMALL[kind]().to(dtype)
+    x = torch.randn(45, batch, 5, dtype=dtype, requires_grad=True)
+    lengths = torch.randint(1, 46, (batch,))
+    used: list[tuple[int, int]] = []
+    plain = native_call.Call.threads
+
+    def threads(self: native_call.Call, steps: int, factor: int = 1) -> int:
+        used.append((plain(self, steps, factor), self.blocks))
+        return used[-1][0]
+
+    monkeypatch.setattr(native_call.Call, "threads", threads)
+    monkeypatch.setattr(native_call, "THREAD_FLOPS", 1)
+    results, before = [], torch.get_num_threads()
+    try:
+        for count in (1, 2, 7):
+            torch.set_num_threads(count)
+            for given in (None, lengths):
+                output = layer(x, lengths=given)[0]
+                results.append([output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])])
+    finally:
+        torch.set_num_threads(before)
+    assert any(count > blocks for count, blocks in used)
+    for i, found in enumerate(results):
+        assert all(map(torch.equal, found, results[i % 2]))
 
 
 def test_strided_inputs_and_expanded_gradients() -> None:

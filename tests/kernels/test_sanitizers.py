@@ -33,3 +33,9 @@ def test_many_rounds(tmp_path: Path, flags: list[str]) -> None:
         need_avx2()
     results = run(compiled(tmp_path, *SANITIZERS, *flags), 1000)
     assert_same(results, run(compiled(tmp_path, *PLAIN), 1000))
+
+
+@pytest.mark.soak
+def test_no_data_races(tmp_path: Path) -> None:
+    """Threads that share rows wait for each other's results (csrc/base/team.h)."""
+    run(compiled(tmp_path, "-fsanitize=thread", "-O1"), 300)

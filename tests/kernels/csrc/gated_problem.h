@@ -46,12 +46,12 @@ void gated_problem(const GatedTable& table, bool lstm) {
   table.backward(&b);
   b.shape.first = 0, b.shape.last = half, b.cells = cells.get(), b.cells_from = 0;
   if (half) table.cells(&b), table.backward(&b);
-  Buffer<T> dih(G * H * I), dbias_ih(G * H), dbias_hh(G * H);
-  wide = wide.sum_of_rows(sizes.wide), square = square.sum_of_rows(squares);
-  const GatedFinish finish = {I, H, blocks, wide.get(), sums.get(), dih.get(), dbias_ih.get(), dbias_hh.get()};
+  Buffer<T> dih(G * H * I), dhh(G * H * H), dbias_ih(G * H), dbias_hh(G * H);
+  const GatedFinish finish = {I, H, blocks, layout.groups, wide.get(), square.get(), sums.get(), dih.get(), dhh.get(),
+                              dbias_ih.get(), dbias_hh.get()};
   table.finish(&finish);
   carry.result("grad_h0"), carry_cell.result("grad_c0"), dx.result("grad_x"), dih.result("input weights");
-  square.without_padding(0, G, H, H, sizes.padded, sizes.padded).result("recurrent weights");
+  dhh.result("recurrent weights");
   dbias_ih.result("input bias"), dbias_hh.result("recurrent bias");
 }
 

@@ -50,8 +50,8 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   auto grad = Buffer<T>::drawn(rows * H), carry = Buffer<T>::drawn(B * H);
   Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * layout.rows),
       through(sizes.through_row * B), lines(2 * sizes.line * B),
-      wide(layout.groups * sizes.wide, T(0)), square(layout.groups * sizes.square * (G - 1 + matrix), T(0)), db(sizes.bias * blocks, T(0)), turns(sizes.angles * blocks, T(0)),
-      dx(rows * I);
+      wide(layout.groups * sizes.wide, T(0)), square(layout.groups * sizes.square * (G - 1 + matrix), T(0)),
+      db(sizes.bias * blocks, T(0)), turns(sizes.angles * blocks, T(0)), dx(rows * I);
   table.pack_backward(hh.get(), matrix_u, H, backward.get());
   table.pack_input(ih.get(), I, H, input.get());
   GoruBackward b = {s, mesh, B * H, H, layout, grad.get(), x.get(), h0.get(), output.get(), saved.get(),
@@ -61,14 +61,13 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   table.backward(&b);
   b.shape.first = 0, b.shape.last = half;
   if (half) table.backward(&b);
-  Buffer<T> dih(G * H * I), dbias(G * H), dangles(mesh.layers * H, T(0));
-  wide = wide.sum_of_rows(sizes.wide), square = square.sum_of_rows(sizes.square * (G - 1 + matrix));
-  const GoruFinish finish = {I, H, G, blocks, mesh, wide.get(), db.get(), turns.get(), dih.get(), dbias.get(),
+  Buffer<T> dih(G * H * I), dhh((G - 1) * H * H), du(matrix ? H * H : 0), dbias(G * H), dangles(mesh.layers * H, T(0));
+  const GoruFinish finish = {I, H, G, blocks, layout.groups, mesh, wide.get(), square.get(), db.get(), turns.get(),
+                             dih.get(), dhh.get(), matrix ? du.get() : nullptr, dbias.get(),
                              matrix ? nullptr : dangles.get()};
   table.finish(&finish);
   carry.result("grad_h0"), dx.result("grad_x"), dih.result("input weights"), dbias.result("bias");
-  dangles.result("angles");
-  square.without_padding(0, G - 1 + matrix, H, H, sizes.bias, sizes.bias).result("recurrent weights");
+  dangles.result("angles"), dhh.result("recurrent weights"), du.result("u");
 }
 
 }  // namespace

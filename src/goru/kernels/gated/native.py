@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import Call, add_groups, check, dtype_code, last_state, pointer, rows
+from ..native.call import Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import ChunkLayout, Shape, structure
 from .reference import GatedOptions, GruInputs, LstmInputs
@@ -37,8 +37,8 @@ GatedBackward = structure(
     (c_void_p, "wide square bias_sums grad_x cells"), (c_int64, "cells_from"),
 )  # fmt: skip
 GatedFinish = structure(
-    "GatedFinish", (c_int64, "inputs hidden blocks"),
-    (c_void_p, "wide bias_sums grad_weight_ih grad_bias_ih grad_bias_hh"),
+    "GatedFinish", (c_int64, "inputs hidden blocks groups"),
+    (c_void_p, "wide square bias_sums grad_weight_ih grad_weight_hh grad_bias_ih grad_bias_hh"),
 )  # fmt: skip
 library.declare(
     goru_gated_sizes=[c_int, c_int, c_int64, c_int64, c_void_p],
@@ -77,6 +77,8 @@ def _cell(inputs: GruInputs | LstmInputs) -> int:
 
 class GatedCall(Call):
     """The checked arguments of a GRU or an LSTM."""
+
+    shares_rows = True
 
     def __init__(self, inputs: GruInputs | LstmInputs, options: GatedOptions) -> None:
         if inputs.h0.dim() != 2:
@@ -195,30 +197,35 @@ def backward(
     interval = options.checkpoint or (T if g.c0 is None else max(1, steps // CELL_STEPS) * CELL_STEPS)
     interval = T if steps >= T and options.checkpoint is None else min(interval, T)
     layout = g.layout(s.chunk_row, s.groups, interval)
-    square = pooled_empty((layout.groups, GATES[g.cell], s.padded, s.padded), dtype).zero_()
-    wide = torch.zeros((layout.groups, s.wide), dtype=dtype, device="cpu")
-    bias_sums = torch.zeros(g.blocks * s.bias_sums, dtype=dtype, device="cpu")
-    if B > 0:
-        elements = {
-            "packed": s.packed_backward,
-            "packed_input": s.packed_input if needs_x else 0,
-            "through": s.through_row * B,
-            "chunk": s.chunk_row * layout.rows,
-        }
-        gates, kept = saves, saves[g.gate_lines(options) :]
-        if options.checkpoint is not None:
-            elements |= {f"forward {name}": size for name, size in g.forward_elements().items()}
-            gates = pooled_empty((interval, B, s.saved), dtype)
-        cells = pooled_empty((0 if g.c0 is None else interval, B, H), dtype)
-        with scratch(elements, dtype.itemsize) as memory:
+    elements = {
+        "packed": s.packed_backward,
+        "packed_input": s.packed_input if needs_x else 0,
+        "through": s.through_row * B,
+        "chunk": s.chunk_row * layout.rows,
+    }
+    gates, kept = saves, saves[g.gate_lines(options) :]
+    if options.checkpoint is not None:
+        elements |= {f"forward {name}": size for name, size in g.forward_elements().items()}
+        gates = pooled_empty((interval, B, s.saved), dtype)
+    cells = pooled_empty((0 if g.c0 is None else interval, B, H), dtype)
+    weight_ih, weight_hh = torch.empty_like(g.weight_ih), pooled_empty(tuple(g.weight_hh.shape), dtype)
+    bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
+    zeros = {"wide": layout.groups * s.wide, "bias_sums": g.blocks * s.bias_sums}
+    if in_place := layout.groups == 1 and s.padded == H:
+        weight_hh.zero_()
+    else:
+        zeros["square"] = layout.groups * GATES[g.cell] * s.padded**2
+    with scratch(elements, dtype.itemsize, zeros) as memory:
+        square = weight_hh.data_ptr() if in_place else memory["square"]
+        if B > 0:
             g.library.goru_gated_pack_backward(g.code, g.cell, g.weight_hh.data_ptr(), H, memory["packed"])
             if needs_x:
                 g.library.goru_gated_pack_input(g.code, g.cell, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GatedBackward(
                 g.shape, grad_step, grad_row, layout, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
                 output.data_ptr(), gates.data_ptr(), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
-                carries[-1].data_ptr(), memory["chunk"], memory["through"], wide.data_ptr(),
-                square.data_ptr(), bias_sums.data_ptr(), pointer(dx), cells.data_ptr(), 0,
+                carries[-1].data_ptr(), memory["chunk"], memory["through"], memory["wide"],
+                square, memory["bias_sums"], pointer(dx), cells.data_ptr(), 0,
             )  # fmt: skip
             recompute = None
             if options.checkpoint is not None:
@@ -228,13 +235,9 @@ def backward(
                 recompute = g.cells_recomputer(kept, cells, call)
             parts = g.whole_chunks(layout.steps)
             g.backward(g.library.goru_gated_backward, call, parts, g.cell, checkpoint=interval, recompute=recompute)
-    weight_ih = torch.empty_like(g.weight_ih)
-    bias_ih, bias_hh = (None if bias is None else torch.empty_like(bias) for bias in (g.bias_ih, g.bias_hh))
-    square, wide = add_groups(square), add_groups(wide)
-    finish = GatedFinish(
-        I, H, g.blocks, wide.data_ptr(), bias_sums.data_ptr(), weight_ih.data_ptr(), pointer(bias_ih), pointer(bias_hh)
-    )
-    g.library.goru_gated_finish(g.code, g.cell, byref(finish))
-    # A view of the sums where no unit was filled up.
-    weight_hh = square[:, :H, :H].reshape(g.weight_hh.shape).contiguous()
+        finish = GatedFinish(
+            I, H, g.blocks, layout.groups, memory["wide"], square, memory["bias_sums"], weight_ih.data_ptr(),
+            weight_hh.data_ptr(), pointer(bias_ih), pointer(bias_hh),
+        )  # fmt: skip
+        g.library.goru_gated_finish(g.code, g.cell, byref(finish))
     return dx, *carries, weight_ih, weight_hh, bias_ih, bias_hh

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...rotations import Mesh
 from ..native import library
-from ..native.call import Call, add_groups, check, dtype_code, last_state, pointer, rows
+from ..native.call import Call, check, dtype_code, last_state, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import ChunkLayout, Shape, structure
 from .reference import GoruInputs, GoruOptions
@@ -30,8 +30,8 @@ GoruBackward = structure(
     (c_void_p, "grad_x"),
 )  # fmt: skip
 GoruFinish = structure(
-    "GoruFinish", (c_int64, "inputs hidden gates blocks"), (Transition, "transition"),
-    (c_void_p, "wide bias angles grad_weight_ih grad_bias grad_angles"),
+    "GoruFinish", (c_int64, "inputs hidden gates blocks groups"), (Transition, "transition"),
+    (c_void_p, "wide square bias angles grad_weight_ih grad_weight_hh grad_u grad_bias grad_angles"),
 )  # fmt: skip
 GoruSizes = structure(
     "GoruSizes",
@@ -87,6 +87,8 @@ def _sizes(code: int, gates: int, kind: int, layers: int, inputs: int, hidden: i
 
 class GoruCall(Call):
     """The checked arguments of a GORU."""
+
+    shares_rows = True
 
     def __init__(self, inputs: GoruInputs, options: GoruOptions) -> None:
         x, h0, weight_ih, weight_hh, bias, u, angles, lengths = inputs
@@ -173,52 +175,47 @@ def backward(
     carry = check("grad_h_n", grad_h_n, (B, H), dtype).clone(memory_format=torch.contiguous_format)
     dx = torch.empty((T, B, I), dtype=dtype, device="cpu") if needs_x else None
     layout = g.layout(s.chunk_row, s.groups)
-    square = pooled_empty((layout.groups, G - 1 + g.matrix, s.bias, s.bias), dtype).zero_()
-    wide = torch.zeros((layout.groups, s.wide), dtype=dtype, device="cpu")
-    sums = torch.zeros(g.blocks * (s.bias + s.angles), dtype=dtype, device="cpu")
-    db = sums.data_ptr()
-    turns = db + g.blocks * s.bias * dtype.itemsize
-    if B > 0:
-        elements = {
-            "packed": s.packed_backward,
-            "packed_input": s.packed_input if needs_x else 0,
-            "through": s.through_row * B,
-            "turned": 0 if g.matrix else 2 * s.line * B,
-            "chunk": s.chunk_row * layout.rows,
-            "mesh": s.mesh,
-        }
-        checkpoint = None if options.checkpoint is None else min(options.checkpoint, T)
-        if checkpoint is not None:
-            elements |= {f"forward {name}": size for name, size in g.forward_elements().items() if name != "mesh"}
-            saves = pooled_empty((checkpoint, B, s.saved), dtype)
-        with scratch(elements, dtype.itemsize) as memory:
+    elements = {
+        "packed": s.packed_backward,
+        "packed_input": s.packed_input if needs_x else 0,
+        "through": s.through_row * B,
+        "turned": 0 if g.matrix else 2 * s.line * B,
+        "chunk": s.chunk_row * layout.rows,
+        "mesh": s.mesh,
+    }
+    checkpoint = None if options.checkpoint is None else min(options.checkpoint, T)
+    if checkpoint is not None:
+        elements |= {f"forward {name}": size for name, size in g.forward_elements().items() if name != "mesh"}
+        saves = pooled_empty((checkpoint, B, s.saved), dtype)
+    dweight_ih = torch.empty_like(g.weight_ih)
+    dweight_hh = None if g.weight_hh is None else pooled_empty(tuple(g.weight_hh.shape), dtype)
+    dbias, du, dangles = (None if t is None else torch.empty_like(t) for t in (g.bias, g.u, g.angles))
+    zeros = {"wide": layout.groups * s.wide, "bias": g.blocks * s.bias, "angles": g.blocks * s.angles}
+    in_place = dweight_hh is not None and not g.matrix and layout.groups == 1 and s.bias == H
+    if dweight_hh is not None and in_place:
+        dweight_hh.zero_()
+    else:
+        zeros["square"] = layout.groups * (G - 1 + g.matrix) * s.square
+    with scratch(elements, dtype.itemsize, zeros) as memory:
+        square = pointer(dweight_hh) if in_place else memory["square"]
+        if B > 0:
             g.library.goru_goru_pack_backward(g.code, g.gates, pointer(g.weight_hh), pointer(g.u), H, memory["packed"])
             if needs_x:
                 g.library.goru_goru_pack_input(g.code, g.gates, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GoruBackward(
                 g.shape, g.fill(memory["mesh"]), grad_step, grad_row, layout, grad.data_ptr(), g.x.data_ptr(),
                 g.h0.data_ptr(), output.data_ptr(), saves.data_ptr(), memory["packed"], memory["packed_input"],
-                carry.data_ptr(), memory["chunk"], memory["through"], memory["turned"], wide.data_ptr(),
-                square.data_ptr(), db, turns, pointer(dx),
+                carry.data_ptr(), memory["chunk"], memory["through"], memory["turned"], memory["wide"],
+                square, memory["bias"], memory["angles"], pointer(dx),
             )  # fmt: skip
             recompute = None
             if checkpoint is not None:
                 recompute = g.recomputer({n: memory[f"forward {n}"] for n in ("packed", "turned")}, output, saves, call)
             parts = g.whole_chunks(layout.steps)
             g.backward(g.library.goru_goru_backward, call, parts, checkpoint=checkpoint, recompute=recompute)
-    dweight_ih = torch.empty((G * H, I), dtype=dtype, device="cpu")
-    dbias = None if g.bias is None else torch.empty(G * H, dtype=dtype, device="cpu")
-    dangles = None if g.angles is None else torch.empty_like(g.angles)
-    square, wide = add_groups(square), add_groups(wide)
-    finish = GoruFinish(
-        I, H, G, g.blocks, g.transition, wide.data_ptr(), db, turns, dweight_ih.data_ptr(), pointer(dbias),
-        pointer(dangles),
-    )  # fmt: skip
-    g.library.goru_goru_finish(g.code, byref(finish))
-    du = square[-1, :H, :H].clone(memory_format=torch.contiguous_format) if g.matrix else None
-    dweight_hh = None
-    if g.weight_hh is not None:
-        dweight_hh = square[: G - 1, :H, :H].reshape(g.weight_hh.shape).contiguous()
-        if g.matrix:
-            dweight_hh = dweight_hh.clone()  # not to hold dU's memory as well
+        finish = GoruFinish(
+            I, H, G, g.blocks, layout.groups, g.transition, memory["wide"], square, memory["bias"], memory["angles"],
+            dweight_ih.data_ptr(), pointer(dweight_hh), pointer(du), pointer(dbias), pointer(dangles),
+        )  # fmt: skip
+        g.library.goru_goru_finish(g.code, byref(finish))
     return dx, carry, dweight_ih, dweight_hh, dbias, du, dangles

@@ -17,6 +17,7 @@ CHUNK_BYTES = 1 << 20  # what a chunk of a backward pass has in the cache
 GROUP_ROWS = 128  # least rows (t, b) of a group: with fewer its sums take longer to add up than to make
 UNPACKED_ROWS = 8  # up to this many rows (t, b) a forward pass reads the weights as they are
 THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
+MEET_FLOPS = 3e4  # least work of a step between two meetings of threads that share its rows
 
 
 class Call:
@@ -27,6 +28,7 @@ class Call:
     """
 
     call_flops = CALL_FLOPS
+    shares_rows = False  # whether several threads can work on the same rows (csrc/base/team.h)
     block_rows: int
     step_flops: float
 
@@ -85,7 +87,10 @@ class Call:
         return ChunkLayout((groups * blocks | 1) * self.block_rows, groups, blocks * self.block_rows, steps)
 
     def threads(self, steps: int, factor: int = 1) -> int:
-        return worth_threads(factor * steps * self.step_flops, self.blocks)
+        threads = worth_threads(factor * steps * self.step_flops, torch.get_num_threads())
+        if threads <= self.blocks or not self.shares_rows:
+            return min(threads, self.blocks)
+        return self.blocks * max(1, min(threads // self.blocks, int(self.step_flops / self.blocks / MEET_FLOPS)))
 
     def forward(
         self, function: Callable[..., None], arguments: Any, *codes: int, between: tuple[int, int] | None = None
@@ -220,8 +225,8 @@ def add_groups(sums: Tensor) -> Tensor:
     return total
 
 
-def worth_threads(flops: float, blocks: int) -> int:
-    return max(1, min(torch.get_num_threads(), blocks, int(flops / THREAD_FLOPS)))
+def worth_threads(flops: float, most: int) -> int:
+    return max(1, min(torch.get_num_threads(), most, int(flops / THREAD_FLOPS)))
 
 
 def chunks(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:

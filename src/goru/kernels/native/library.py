@@ -114,9 +114,14 @@ def get() -> Any:
 
 
 @contextmanager
-def scratch(elements: dict[str, int], itemsize: int):
-    """Addresses of buffers with these numbers of elements, from the library's pool, valid inside the block."""
+def scratch(elements: dict[str, int], itemsize: int, zeros: dict[str, int] | None = None):
+    """Addresses of buffers with these numbers of elements, from the library's pool, valid inside the block. `zeros` are
+    others that are filled with zeros."""
     offsets, total = {}, 0
+    for name, count in (zeros or {}).items():
+        offsets[name] = total
+        total += (count * itemsize + 127) // 64 * 64
+    filled = total
     for name, count in elements.items():
         offsets[name] = total
         total += (count * itemsize + 127) // 64 * 64
@@ -125,6 +130,7 @@ def scratch(elements: dict[str, int], itemsize: int):
     if not address:
         raise RuntimeError(f"not enough memory: the native kernels could not get a buffer of {total} bytes")
     try:
+        ctypes.memset(address, 0, filled)
         yield {name: address + offset for name, offset in offsets.items()}
     finally:
         library.goru_give(address)

@@ -49,17 +49,22 @@ inline void each_rows(const Blocks& mine, int64_t active, Work&& work) {
   }
 }
 
-// Calls work(block, first row in it, Count<rows>, panel, end) for `active` rows. Weights that fit into the second-level
+// Some of the panels: begin ... end - 1.
+struct Part {
+  int64_t begin, end;
+};
+
+// Calls work(block, first row in it, Count<rows>, panel, end) for `active` rows and some of `all` panels. Weights that fit into the second-level
 // cache are taken whole for a block of rows after the other. Larger ones are taken `group` panels at a time for all rows
 // of the thread: each is fetched once a step.
 constexpr int64_t kCached = 3 << 17;  // bytes of a row's products with square weights: four matrices at H = 128
 
 template <class T, class Work>
-inline void each_panel(int64_t all, const Blocks& mine, int64_t active, Work&& work,
+inline void each_panel(int64_t all, Part part, const Blocks& mine, int64_t active, Work&& work,
                        int64_t group = panels_at_once<kRows>()) {
   if (mine.count <= 1 || all * all * W<T> * kVectorBytes * 4 <= kCached) group = all;
-  for (int64_t p = 0; p < all;) {
-    const int64_t left = all - p, end = p + (left < group || left == group + 1 ? left : group);
+  for (int64_t p = part.begin; p < part.end;) {
+    const int64_t left = part.end - p, end = p + (left < group || left == group + 1 ? left : group);
     for (int64_t i = 0; i < mine.count; ++i) {
       const int64_t block = mine.block(i);
       by_rows(rows_of(block, active), [&](int64_t offset, auto count) { work(block, offset, count, p, end); });

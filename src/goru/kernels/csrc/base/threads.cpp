@@ -37,7 +37,6 @@ const Runtime& runtime() {
 struct Job {
   void (*body)(void*, int, int);
   void* context;
-  int index, count;
 };
 
 void team_member(void* job) {
@@ -45,28 +44,41 @@ void team_member(void* job) {
   j.body(j.context, runtime().index(), runtime().count());
 }
 
-void* started_thread(void* job) {
-  const Job& j = *(const Job*)job;
-  j.body(j.context, j.index, j.count);
+// Threads wait for each other in their work (team.h), so it begins when it is known how many could be started.
+struct OwnTeam {
+  Job job;
+  int count = 1;
+  pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+};
+
+struct OwnThread {
+  OwnTeam* team;
+  int index;
+  pthread_t handle;
+};
+
+void* own_thread(void* thread) {
+  const OwnThread& own = *(const OwnThread*)thread;
+  pthread_mutex_lock(&own.team->counting);
+  pthread_mutex_unlock(&own.team->counting);
+  own.team->job.body(own.team->job.context, own.index, own.team->count);
   return nullptr;
 }
 
-void with_own_threads(int threads, void (*body)(void*, int, int), void* context) {
+void with_own_threads(int threads, const Job& job) {
   constexpr int kMost = 64;
-  if (threads > kMost) threads = kMost;
-  // The count is fixed before the threads start. If a thread cannot be started, its index is run on this thread.
-  Job jobs[kMost];
-  pthread_t handles[kMost];
-  bool started[kMost] = {};
-  for (int i = 1; i < threads; ++i) {
-    jobs[i] = {body, context, i, threads};
-    started[i] = pthread_create(&handles[i], nullptr, started_thread, &jobs[i]) == 0;
+  OwnTeam team = {job};
+  OwnThread own[kMost];
+  pthread_mutex_lock(&team.counting);
+  while (team.count < threads && team.count < kMost) {
+    OwnThread& next = own[team.count];
+    next.team = &team, next.index = team.count;
+    if (pthread_create(&next.handle, nullptr, own_thread, &next)) break;
+    ++team.count;
   }
-  body(context, 0, threads);
-  for (int i = 1; i < threads; ++i) {
-    if (started[i]) pthread_join(handles[i], nullptr);
-    else body(context, i, threads);
-  }
+  pthread_mutex_unlock(&team.counting);
+  job.body(job.context, 0, team.count);
+  for (int i = 1; i < team.count; ++i) pthread_join(own[i].handle, nullptr);
 }
 
 }  // namespace
@@ -74,8 +86,8 @@ void with_own_threads(int threads, void (*body)(void*, int, int), void* context)
 extern "C" void goru_parallel(int threads, void (*body)(void*, int, int), void* context) {
   if (threads <= 1) return body(context, 0, 1);
   const Runtime& r = runtime();
-  if (!r.parallel || forked) return with_own_threads(threads, body, context);
+  Job job = {body, context};
+  if (!r.parallel || forked) return with_own_threads(threads, job);
   if (r.inside()) return body(context, 0, 1);
-  Job job = {body, context, 0, 0};
   r.parallel(team_member, &job, (unsigned)threads, 0);
 }

@@ -17,6 +17,21 @@ constexpr int64_t kGroups = 4;
 
 inline int64_t most_groups(int64_t bytes_of_sums) { return bytes_of_sums <= 1 << 20 ? kGroups : 1; }
 
+// Adds the sums of all groups, `size` apart, to those of the first one, in the order of the groups.
+template <class T>
+inline void add_groups(T* sums, int64_t groups, int64_t size) {
+  for (int64_t g = 1; g < groups; ++g)
+    for (int64_t i = 0; i < size; i += W<T>) store(sums + i, load(sums + i) + load(sums + g * size + i));
+}
+
+// The sums of square matrices (side `padded`) without what they are filled up with, to `out`, which may be the same.
+template <class T>
+inline void without_padding(const T* sums, int64_t count, int64_t padded, int64_t H, T* out) {
+  if (out == sums) return;
+  for (int64_t m = 0; m < count; ++m)
+    for (int64_t u = 0; u < H; ++u) memcpy(out + (m * H + u) * H, sums + (m * padded + u) * padded, sizeof(T) * H);
+}
+
 // One product of a list: `left` has `left_panels` panels (rows of the result), `right` has `right_panels` (columns);
 // the result is left_panels * W rows of right_panels * W values.
 template <class T>

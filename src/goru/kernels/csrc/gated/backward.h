@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/chunk.h"
+#include "base/team.h"
 #include "base/threads.h"
 #include "gated/structures.h"
 
@@ -113,11 +114,11 @@ struct GatedBackwardStep {
   }
 
   // Rows whose gradient comes from `carry`: the first step of the chunk, and rows that begin here.
-  void enter(int64_t t, int64_t block, int64_t from, int64_t to, int64_t place) const {
+  void enter(Part part, int64_t t, int64_t block, int64_t from, int64_t to, int64_t place) const {
     for (int64_t i = from; i < to; ++i) {
       const int64_t sorted = block * kRows + i;
       const Row at = row(t, sorted, place + sorted);
-      for (int64_t p = 0; p < HP; ++p) {
+      for (int64_t p = part.begin; p < part.end; ++p) {
         const int64_t u = p * W<T>;
         add_bias(block, p, unit(load(at.carry + u, H - u), p, at));
       }
@@ -183,9 +184,9 @@ struct GatedBackwardStep {
   static constexpr int64_t kDepth = 4096 / kVectorBytes, kBatch = 8;
 
   template <class Each>
-  void long_steps(const Blocks& mine, int64_t active, Each&& each) const {
+  void long_steps(Part part, const Blocks& mine, Each&& each) const {
     const int64_t K = NG * HP * W<T>;
-    by_panels<kRows>(0, HP, [&](int64_t p, auto count) {
+    by_panels<kRows>(part.begin, part.end, [&](int64_t p, auto count) {
       constexpr int NU = decltype(count)::value;
       Vec<T> acc[kBatch][kRows * NU];
       for (int64_t first = 0; first < mine.count; first += kBatch) {
@@ -209,8 +210,9 @@ struct GatedBackwardStep {
     });
   }
 
-  void run(int index, int threads) const {
-    const Blocks mine(s, index, threads);
+  void run(Team team) const {
+    const Blocks mine = team.blocks(s);
+    const Part part = team.part(HP, 1);
     const InputGradient<T> dx = {s, chunk, packed_input, panel, NG * HP * W<T>, (T*)b.grad_x};
     Places place = end, later_place = end;
     int64_t later = 0;
@@ -225,26 +227,33 @@ struct GatedBackwardStep {
             work(Rows{t, block, offset, from, rows_of(block, active) - offset, to}, count);
           });
         };
-        if (NG * HP * W<T> >= 8 * kDepth) long_steps(mine, later, each);
+        if (NG * HP * W<T> >= 8 * kDepth) long_steps(part, mine, each);
         else
           for (int64_t i = 0; i < mine.count; ++i)
-            each(mine.block(i), [&](const Rows& rows, auto count) { step<decltype(count)::value>(rows, 0, HP); });
+            each(mine.block(i), [&](const Rows& rows, auto count) {
+              step<decltype(count)::value>(rows, part.begin, part.end);
+            });
       }
       if (!inside) break;
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t block = mine.block(i), n = rows_of(block, active), at = place.of(block);
-        enter(t, block, newest ? 0 : rows_of(block, later), n, at);
-        for (int64_t j = block * kRows; j < block * kRows + n; ++j)
-          copy_input<T, true>(s, x, t, j, inputs + (at + j) * W<T>, panel);
-        dx.block(t, block, n, at);
+        enter(part, t, block, newest ? 0 : rows_of(block, later), n, at);
+        if (team.first_member())
+          for (int64_t j = block * kRows; j < block * kRows + n; ++j)
+            copy_input<T, true>(s, x, t, j, inputs + (at + j) * W<T>, panel);
       }
+      team.meet();
+      if (team.last_member())
+        for (int64_t i = 0; i < mine.count; ++i)
+          dx.block(t, mine.block(i), rows_of(mine.block(i), active), place.of(mine.block(i)));
       later = active, later_place = place;
     }
   }
 
   static void thread(void* context, int index, int count) {
     FlushDenormals flush;
-    ((const GatedBackwardStep*)context)->run(index, count);
+    const Shared<GatedBackwardStep>& call = *(Shared<GatedBackwardStep>*)context;
+    call.arguments.run(Team(call.arguments.s, index, count, call.meetings));
   }
 };
 
@@ -293,7 +302,8 @@ template <class T, class Cell>
 void gated_backward(const GatedBackward* b) {
   each_chunk(*b, [](const GatedBackward& part) {
     GatedBackwardStep<T, Cell> step(part);
-    goru_parallel((int)part.shape.threads, GatedBackwardStep<T, Cell>::thread, &step);
+    Shared<GatedBackwardStep<T, Cell>> call = {step};
+    goru_parallel((int)part.shape.threads, GatedBackwardStep<T, Cell>::thread, &call);
     goru_parallel((int)part.shape.threads, OuterProducts<T>::thread, &step.sums);
   });
 }
@@ -301,6 +311,9 @@ void gated_backward(const GatedBackward* b) {
 template <class T, class Cell>
 void gated_finish(const GatedFinish* f) {
   const int64_t I = f->inputs, H = f->hidden, Hp = panels<T>(H) * W<T>, Ip = panels<T>(I + 1) * W<T>;
+  add_groups((T*)f->wide, f->groups, Cell::kGates * Hp * Ip);
+  add_groups((T*)f->square, f->groups, Cell::kGates * Hp * Hp);
+  without_padding((const T*)f->square, Cell::kGates, Hp, H, (T*)f->grad_weight_hh);
   for (int64_t g = 0; g < Cell::kGates; ++g)
     for (int64_t u = 0; u < H; ++u) {
       const T* from_x = (const T*)f->wide + (g * Hp + u) * Ip;

@@ -5,7 +5,7 @@
 // panels and chunks are as in GORU.
 #pragma once
 
-#include "base/rows.h"
+#include "base/team.h"
 #include "base/threads.h"
 #include "gated/structures.h"
 
@@ -189,26 +189,30 @@ struct GatedStep {
     }
   }
 
-  // c of the thread's rows before a step.
-  void keep_cells(const Blocks& mine, int64_t place) const {
+  // c of the thread's rows and panels before a step.
+  void keep_cells(const Blocks& mine, Part part, int64_t place) const {
+    const int64_t begin = part.begin * W<T>, end = part.end * W<T> < H ? part.end * W<T> : H;
     each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
       const int64_t row = row_at(s, sorted);
-      memcpy((T*)f.cells + (place * s.batch + row) * H, cell + row * H, sizeof(T) * H);
+      T* to = (T*)f.cells + (place * s.batch + row) * H;
+      memcpy(to + begin, cell + row * H + begin, sizeof(T) * (end - begin));
     });
   }
 
-  void run(int index, int threads) const {
-    const Blocks mine(s, index, threads);
+  void run(Team team) const {
+    const Blocks mine = team.blocks(s);
+    const Part part = team.part(HP, 2);
     for (int64_t step = s.first; step < s.last; ++step) {
       const int64_t t = time_of(s, step), active = active_at(s, t);
-      if (f.cells && (step - f.cells_from) % f.cell_steps == 0) keep_cells(mine, (step - f.cells_from) / f.cell_steps);
+      if (f.cells && (step - f.cells_from) % f.cell_steps == 0) keep_cells(mine, part, (step - f.cells_from) / f.cell_steps);
       if (f.packed)
-        each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
+        each_panel<T>(HP, part, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           rows<decltype(count)::value>(t, block * kRows + offset, p, end);
         }, NG % panels_at_once<kRows>() ? panels_at_once<kRows>() : 1);
       else
         each_row(mine, active, [&](int64_t, int64_t sorted) { unpacked(t, sorted); });
-      if (active == s.batch) continue;
+      team.meet();
+      if (active == s.batch || !team.first_member()) continue;
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t begin = mine.block(i) * kRows;
         for (int64_t j = begin > active ? begin : active; j < begin + kRows && j < s.batch; ++j) {
@@ -223,13 +227,15 @@ struct GatedStep {
 
   static void thread(void* context, int index, int count) {
     FlushDenormals flush;
-    GatedStep(*(const GatedForward*)context).run(index, count);
+    const Shared<GatedForward>& call = *(Shared<GatedForward>*)context;
+    GatedStep(call.arguments).run(Team(call.arguments.shape, index, count, call.meetings, call.arguments.packed));
   }
 };
 
 template <class T, class Cell>
 void gated_forward(const GatedForward* f) {
-  goru_parallel((int)f->shape.threads, GatedStep<T, Cell>::thread, (void*)f);
+  Shared<GatedForward> call = {*f};
+  goru_parallel((int)f->shape.threads, GatedStep<T, Cell>::thread, &call);
 }
 
 }  // namespace

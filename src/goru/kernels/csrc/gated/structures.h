@@ -53,11 +53,12 @@ struct GatedStream {
   const void *bias_ih, *bias_hh;  // or null
 };
 
-// Gradients as torch has them, from the sums of all chunks; that of weight_hh is in `square` already, but for padding.
+// Gradients as torch has them, from the sums of all chunks and groups.
 struct GatedFinish {
-  int64_t inputs, hidden, blocks;
-  const void *wide, *bias_sums;
-  void *grad_weight_ih, *grad_bias_ih, *grad_bias_hh;  // the last two or null
+  int64_t inputs, hidden, blocks, groups;
+  void *wide, *square;  // `square` may be grad_weight_hh, where there is one group and nothing is filled up
+  const void* bias_sums;
+  void *grad_weight_ih, *grad_weight_hh, *grad_bias_ih, *grad_bias_hh;  // the last two or null
 };
 
 struct GatedTable {

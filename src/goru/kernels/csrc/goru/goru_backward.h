@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/chunk.h"
+#include "base/team.h"
 #include "goru/goru_forward.h"
 
 namespace {
@@ -153,11 +154,11 @@ struct GoruBackwardStep {
   }
 
   // Rows whose gradient comes from `carry`: the first step of the chunk, and rows that begin here.
-  void enter(int64_t t, int64_t block, int64_t from, int64_t to, int64_t place) const {
+  void enter(Part part, int64_t t, int64_t block, int64_t from, int64_t to, int64_t place) const {
     for (int64_t i = from; i < to; ++i) {
       const int64_t sorted = block * kRows + i;
       const Row at = row(t, sorted, place + sorted);
-      for (int64_t p = 0; p < HP; ++p) {
+      for (int64_t p = part.begin; p < part.end; ++p) {
         const int64_t u = p * W<T>;
         add_bias(block, p, unit(load(at.carry + u, H - u), p, at));
       }
@@ -208,8 +209,8 @@ struct GoruBackwardStep {
   // them take step s, at `place`; the gradient of the others (all of them, before the chunk's first step) goes to
   // `carry`.
   template <int MR>
-  __attribute__((noinline)) void step(int64_t t, int64_t block, int64_t offset, int64_t from, int64_t stay,
-                                      int64_t place, int64_t begin, int64_t end) const {
+  __attribute__((noinline)) void step(const Team& team, int64_t t, int64_t block, int64_t offset, int64_t from,
+                                      int64_t stay, int64_t place, int64_t begin, int64_t end) const {
     const T* left[MR];
     Row at[MR] = {};
     for (int r = 0; r < MR; ++r) {
@@ -228,6 +229,7 @@ struct GoruBackwardStep {
     const int64_t K = (R + Z) * HP * W<T>;
     sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {
       constexpr int NU = decltype(count)::value;
+      team.need_prepared();
 #pragma GCC unroll 1
       for (int u = 0; u < NU; ++u) {
         Vec<T> db = {};
@@ -242,10 +244,11 @@ struct GoruBackwardStep {
     });
   }
 
-  void run(int index, int threads) const {
-    const Blocks mine(s, index, threads);
+  void run(Team team) const {
+    const Blocks mine = team.blocks(s);
+    const Part part = team.part(HP, 1);
     const InputGradient<T> dx = {s, chunk, packed_input, panel, NG * HP * W<T>, (T*)b.grad_x};
-    if (!matrix)
+    if (!matrix && team.first_member())
       each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
         memset(gradient_line(sorted) - W<T>, 0, sizeof(T) * 2 * line<T>(H));
       });
@@ -256,27 +259,35 @@ struct GoruBackwardStep {
       const int64_t t = inside ? time_of(s, step_number) : 0, active = inside ? active_at(s, t) : 0;
       if (inside) place.back(active);
       if (!matrix)
-        each_rows(mine, active, [&](int64_t, int64_t first, auto count) { turn<decltype(count)::value>(t, first); });
+        team.prepare([&] {
+          // dv U of the step after, and v of this one.
+          if (!newest)
+            each_rows(mine, later, [&](int64_t block, int64_t first, auto count) {
+              turn_back<decltype(count)::value>(block, first);
+            });
+          each_rows(mine, active, [&](int64_t, int64_t first, auto count) { turn<decltype(count)::value>(t, first); });
+        });
       if (!newest)
-        each_panel<T>(HP, mine, later, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
+        each_panel<T>(HP, part, mine, later, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           const int64_t stay = rows_of(block, active);
           const int64_t from = later_place.of(block);
-          step<decltype(count)::value>(t, block, offset, from, stay - offset, place.of(block), p, end);
+          step<decltype(count)::value>(team, t, block, offset, from, stay - offset, place.of(block), p, end);
         });
       if (!inside) break;
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t block = mine.block(i), n = rows_of(block, active), at = place.of(block);
-        enter(t, block, newest ? 0 : rows_of(block, later), n, at);
-        for (int64_t j = block * kRows; j < block * kRows + n; ++j)
-          copy_input<T, true>(s, x, t, j, inputs + (at + j) * W<T>, panel);
-        if (!matrix)
-          by_rows(n, [&](int64_t offset, auto count) {
-            turn_back<decltype(count)::value>(block, block * kRows + offset);
-          });
-        dx.block(t, block, n, at);
+        team.need_prepared();
+        enter(part, t, block, newest ? 0 : rows_of(block, later), n, at);
+        if (team.last_member())
+          for (int64_t j = block * kRows; j < block * kRows + n; ++j)
+            copy_input<T, true>(s, x, t, j, inputs + (at + j) * W<T>, panel);
       }
+      team.meet();
+      if (team.last_member())
+        for (int64_t i = 0; i < mine.count; ++i)
+          dx.block(t, mine.block(i), rows_of(mine.block(i), active), place.of(mine.block(i)));
       if (matrix)
-        each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
+        each_panel<T>(HP, part, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           multiply_back<decltype(count)::value>(block * kRows + offset, place.of(block), p, end);
         });
       later = active, later_place = place;
@@ -285,13 +296,20 @@ struct GoruBackwardStep {
 
   static void thread(void* context, int index, int count) {
     FlushDenormals flush;
-    ((const GoruBackwardStep*)context)->run(index, count);
+    const Shared<GoruBackwardStep>& call = *(Shared<GoruBackwardStep>*)context;
+    call.arguments.run(Team(call.arguments.s, index, count, call.meetings));
   }
 };
 
 template <class T>
 void goru_finish(const GoruFinish* f) {
   const int64_t I = f->inputs, H = f->hidden, Hp = panels<T>(H) * W<T>, Ip = panels<T>(I + 1) * W<T>;
+  const int64_t gates = f->gates - 1;  // with weights of the state
+  T* square = (T*)f->square;
+  add_groups((T*)f->wide, f->groups, f->gates * Hp * Ip);
+  add_groups(square, f->groups, (gates + (f->grad_u != nullptr)) * Hp * Hp);
+  if (gates) without_padding(square, gates, Hp, H, (T*)f->grad_weight_hh);
+  if (f->grad_u) without_padding(square + gates * Hp * Hp, 1, Hp, H, (T*)f->grad_u);
   for (int64_t g = 0; g < f->gates; ++g)
     for (int64_t u = 0; u < H; ++u) {
       const T* from = (const T*)f->wide + (g * Hp + u) * Ip;
@@ -311,7 +329,8 @@ template <class T, bool R, bool Z>
 void goru_backward(const GoruBackward* b) {
   each_chunk(*b, [](const GoruBackward& part) {
     GoruBackwardStep<T, R, Z> step(part);
-    goru_parallel((int)part.shape.threads, GoruBackwardStep<T, R, Z>::thread, &step);
+    Shared<GoruBackwardStep<T, R, Z>> call = {step};
+    goru_parallel((int)part.shape.threads, GoruBackwardStep<T, R, Z>::thread, &call);
     goru_parallel((int)part.shape.threads, OuterProducts<T>::thread, &step.sums);
   });
 }

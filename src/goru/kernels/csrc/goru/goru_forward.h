@@ -1,5 +1,5 @@
 // The GORU recurrence, forward. Each thread has the same blocks of rows for all steps of a call, so there is no barrier
-// between steps. In a step first comes v = U h', by the rotations of a shallow mesh or as a product; then the products of
+// between steps, unless threads have to share rows (team.h). In a step first comes v = U h', by the rotations of a shallow mesh or as a product; then the products of
 // the gates, and everything that follows happens on the accumulators of one tile:
 //
 //   v = U h',  r = sigma(W_r h' + W_rx x + b_r),  z likewise,  c = modReLU(W_x x + r v, b_h),  h = z h' + (1 - z) c
@@ -11,7 +11,7 @@
 #pragma once
 
 #include "base/modrelu.h"
-#include "base/rows.h"
+#include "base/team.h"
 #include "base/threads.h"
 #include "goru/structures.h"
 #include "mesh/row_mesh.h"
@@ -112,7 +112,7 @@ struct GoruStep {
   const T* input(int64_t t, int64_t sorted) const { return x + t * s.x_step + row_at(s, sorted) * s.x_row; }
 
   template <int MR>
-  __attribute__((noinline)) void rows(int64_t t, int64_t first, int64_t begin, int64_t end) const {
+  __attribute__((noinline)) void rows(const Team& team, int64_t t, int64_t first, int64_t begin, int64_t end) const {
     const T *states[MR], *from_x[MR];
     Row at[MR];
     for (int r = 0; r < MR; ++r) {
@@ -138,6 +138,7 @@ struct GoruStep {
       for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 1
         for (int u = 0; u < NU; ++u) gates(sum[0][r * NU + u], sum[R && Z][r * NU + u], p + u);
+      team.need_prepared();
 #pragma GCC unroll 1
       for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 1
@@ -180,31 +181,37 @@ struct GoruStep {
     });
   }
 
-  void run(int index, int threads) const {
-    const Blocks mine(s, index, threads);
-    each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
-      memset(turned(sorted) - W<T>, 0, sizeof(T) * line<T>(H));
-    });
+  void run(Team team) const {
+    const Blocks mine = team.blocks(s);
+    const Part part = team.part(HP, 1);
+    if (team.first_member())
+      each_row(mine, s.batch, [&](int64_t, int64_t sorted) {
+        memset(turned(sorted) - W<T>, 0, sizeof(T) * line<T>(H));
+      });
+    team.meet();
     for (int64_t step = s.first; step < s.last; ++step) {
       const int64_t t = time_of(s, step), active = active_at(s, t);
       if (f.mesh.kind == kMatrix && f.packed) {
-        each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
+        each_panel<T>(HP, part, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           multiply<decltype(count)::value>(t, block * kRows + offset, p, end);
         });
       } else if (f.mesh.kind != kMatrix) {
-        each_rows(mine, active, [&](int64_t, int64_t first, auto count) {
-          constexpr int N = decltype(count)::value;
-          for (int r = 0; r < N; ++r) memcpy(turned(first + r), before(t, first + r), sizeof(T) * H);
-          mesh.template apply<N>(turned(first), line<T>(H));
+        team.prepare([&] {
+          each_rows(mine, active, [&](int64_t, int64_t first, auto count) {
+            constexpr int N = decltype(count)::value;
+            for (int r = 0; r < N; ++r) memcpy(turned(first + r), before(t, first + r), sizeof(T) * H);
+            mesh.template apply<N>(turned(first), line<T>(H));
+          });
         });
       }
       if (f.packed)
-        each_panel<T>(HP, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
-          rows<decltype(count)::value>(t, block * kRows + offset, p, end);
+        each_panel<T>(HP, part, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
+          rows<decltype(count)::value>(team, t, block * kRows + offset, p, end);
         });
       else
         each_row(mine, active, [&](int64_t, int64_t sorted) { unpacked(t, sorted); });
-      if (active == s.batch) continue;
+      team.meet();
+      if (active == s.batch || !team.first_member()) continue;
       for (int64_t i = 0; i < mine.count; ++i) {
         const int64_t begin = mine.block(i) * kRows;
         for (int64_t j = begin > active ? begin : active; j < begin + kRows && j < s.batch; ++j) {
@@ -219,13 +226,15 @@ struct GoruStep {
 
   static void thread(void* context, int index, int count) {
     FlushDenormals flush;
-    GoruStep(*(const GoruForward*)context).run(index, count);
+    const Shared<GoruForward>& call = *(Shared<GoruForward>*)context;
+    GoruStep(call.arguments).run(Team(call.arguments.shape, index, count, call.meetings, call.arguments.packed));
   }
 };
 
 template <class T, bool R, bool Z>
 void goru_forward(const GoruForward* f) {
-  goru_parallel((int)f->shape.threads, GoruStep<T, R, Z>::thread, (void*)f);
+  Shared<GoruForward> call = {*f};
+  goru_parallel((int)f->shape.threads, GoruStep<T, R, Z>::thread, &call);
 }
 
 }  // namespace

@@ -47,12 +47,14 @@ struct GoruStream {
   Compared angles, bias, memory;   // what the table, or U, and a scaled bias were computed from
 };
 
-// Gradients as torch has them, from the sums of all chunks.
+// Gradients as torch has them, from the sums of all chunks and groups.
 struct GoruFinish {
-  int64_t inputs, hidden, gates, blocks;  // gates: 1 + reset + update
+  int64_t inputs, hidden, gates, blocks, groups;  // gates: 1 + reset + update
   Transition mesh;
-  const void *wide, *bias, *angles;
-  void *grad_weight_ih, *grad_bias, *grad_angles;  // the last two or null
+  void *wide, *square;  // `square` may be grad_weight_hh, where there is one group and nothing is filled up
+  const void *bias, *angles;
+  void *grad_weight_ih, *grad_weight_hh, *grad_u;
+  void *grad_bias, *grad_angles;  // or null, as grad_weight_hh and grad_u
 };
 
 // Sizes of the buffers that the caller provides, in elements.
