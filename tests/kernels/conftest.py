@@ -13,3 +13,4 @@ def groups_and_teams_for_small_problems(monkeypatch: pytest.MonkeyPatch) -> None
     leave them whole."""
     monkeypatch.setattr(call, "GROUP_ROWS", 1)
     monkeypatch.setattr(call, "MEET_FLOPS", 1)
+    monkeypatch.setattr(call, "MEMBER_UNITS", 1)

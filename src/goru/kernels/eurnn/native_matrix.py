@@ -6,13 +6,14 @@ A complex tensor (..., H) goes to the kernels as (..., 2, Hp), real parts and im
 from __future__ import annotations
 
 from ctypes import byref, c_int, c_int64, c_void_p
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import Call, add_groups, check, pointer, rows
+from ..native.call import Call, check, pointer, rows
 from ..native.library import pooled_empty, scratch
 from ..native.structures import ChunkLayout, Shape, structure
 from .reference import EurnnInputs, EurnnOptions
@@ -122,7 +123,7 @@ def backward(
                 weights=weights.data_ptr(), sums=sums.data_ptr(), grad_x=pointer(dx), **memory,
             )  # fmt: skip
             d.backward(d.library.goru_dense_backward, call, layout.steps)
-    weights = add_groups(weights)
+    weights = reduce(torch.add, weights)  # of the groups, in their order
     # dU = sum of da conj(h)^T, from the four real products of their parts.
     square = weights[: 4 * s.state**2].view(2, s.state, 2, s.state)[:, :H, :, :H]
     du = torch.complex(square[0, :, 0] + square[1, :, 1], square[1, :, 0] - square[0, :, 1])

@@ -111,7 +111,7 @@ def _run(name: str, k: Coefficients, u: Tensor, grad: Tensor | None, sums: Tenso
     sizes = MeshSizes()
     library.get().goru_mesh_sizes(k.code, k.mesh.complex, k.mesh.size, byref(sizes))
     flops = 6.0 * k.rotations * k.mesh.size * (1 + 3 * k.mesh.complex)
-    threads = worth_threads(flops, -(-k.mesh.size // sizes.columns))
+    threads = min(worth_threads(flops), -(-k.mesh.size // sizes.columns))
     with scratch({"state": sizes.scratch * threads}, itemsize) as memory:
         call = MeshMatrixArguments(
             k.arguments, threads, SLICES, k.mesh.num_angles, u.data_ptr(), pointer(grad), memory["state"], pointer(sums)

@@ -17,7 +17,9 @@ CHUNK_BYTES = 1 << 20  # what a chunk of a backward pass has in the cache
 GROUP_ROWS = 128  # least rows (t, b) of a group: with fewer its sums take longer to add up than to make
 UNPACKED_ROWS = 8  # up to this many rows (t, b) a forward pass reads the weights as they are
 THREAD_FLOPS = 2e6  # least work that is worth waking a thread for
-MEET_FLOPS = 3e4  # least work of a step between two meetings of threads that share its rows
+MEET_FLOPS = 3e4  # least work of a thread between two meetings with others that share its rows,
+MEMBER_UNITS = 32  # and least hidden units
+TEAM_THREADS = 64  # most threads of all teams, as in csrc/base/team.h
 
 
 class Call:
@@ -86,18 +88,21 @@ class Call:
         # lines of the first-level cache and evict each other.
         return ChunkLayout((groups * blocks | 1) * self.block_rows, groups, blocks * self.block_rows, steps)
 
-    def threads(self, steps: int, factor: int = 1) -> int:
-        threads = worth_threads(factor * steps * self.step_flops, torch.get_num_threads())
-        if threads <= self.blocks or not self.shares_rows:
-            return min(threads, self.blocks)
-        return self.blocks * max(1, min(threads // self.blocks, int(self.step_flops / self.blocks / MEET_FLOPS)))
+    def threads(self, steps: int, factor: int = 1, share: bool = False) -> int:
+        """Threads that are worth waking for so many steps; with `share`, several may work on the same rows."""
+        threads, blocks = worth_threads(factor * steps * self.step_flops), max(1, self.blocks)
+        if threads <= blocks or not share:
+            return min(threads, blocks)
+        most = int(self.step_flops / blocks / MEET_FLOPS), self.H // MEMBER_UNITS
+        return blocks * max(1, min(min(threads, TEAM_THREADS) // blocks, *most))
 
     def forward(
         self, function: Callable[..., None], arguments: Any, *codes: int, between: tuple[int, int] | None = None
     ) -> None:
         """Call the function of the library for all steps, or for those of a part, first to last."""
         first, last = between or (0, self.T)
-        self._run(function, arguments, chunks(first, last, self.steps_per_call()), 1, codes)
+        share = self.shares_rows and self.packs
+        self._run(function, arguments, chunks(first, last, self.steps_per_call()), 1, share, codes)
 
     def backward(
         self,
@@ -115,16 +120,17 @@ class Call:
         for first, last in reversed(list(chunks(0, self.T, checkpoint or self.T))):
             if recompute is not None:
                 recompute(first, last)
-            self._run(function, arguments, reversed(list(chunks(first, last, steps))), 2, codes)
+            parts = reversed(list(chunks(first, last, steps)))
+            self._run(function, arguments, parts, 2, self.shares_rows, codes)
 
     def lowest_time(self, first: int, last: int) -> int:
         """Of the steps first ... last - 1."""
         return self.T - last if self.shape.reverse else first
 
-    def _run(self, function: Any, arguments: Any, parts: Any, factor: int, codes: tuple[int, ...]) -> None:
+    def _run(self, function: Any, arguments: Any, parts: Any, factor: int, share: bool, codes: tuple[int, ...]) -> None:
         for first, last in parts:
             arguments.shape.first, arguments.shape.last = first, last
-            arguments.shape.threads = self.threads(last - first, factor)
+            arguments.shape.threads = self.threads(last - first, factor, share)
             function(self.code, *codes, byref(arguments))
 
 
@@ -217,16 +223,8 @@ def last_state(output: Tensor, lengths: Tensor | None, reverse: bool) -> Tensor:
     return output[lengths - 1, torch.arange(output.shape[1], device="cpu")]
 
 
-def add_groups(sums: Tensor) -> Tensor:
-    """The sum over the groups of rows, in their order."""
-    total = sums[0]
-    for k, more in enumerate(sums[1:]):
-        total = total.add_(more) if k else total + more
-    return total
-
-
-def worth_threads(flops: float, most: int) -> int:
-    return max(1, min(torch.get_num_threads(), most, int(flops / THREAD_FLOPS)))
+def worth_threads(flops: float) -> int:
+    return max(1, min(torch.get_num_threads(), int(flops / THREAD_FLOPS)))
 
 
 def chunks(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:

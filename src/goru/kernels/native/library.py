@@ -130,7 +130,8 @@ def scratch(elements: dict[str, int], itemsize: int, zeros: dict[str, int] | Non
     if not address:
         raise RuntimeError(f"not enough memory: the native kernels could not get a buffer of {total} bytes")
     try:
-        ctypes.memset(address, 0, filled)
+        if filled:
+            ctypes.memset(address, 0, filled)
         yield {name: address + offset for name, offset in offsets.items()}
     finally:
         library.goru_give(address)

@@ -54,9 +54,9 @@ struct Part {
   int64_t begin, end;
 };
 
-// Calls work(block, first row in it, Count<rows>, panel, end) for `active` rows and some of `all` panels. Weights that fit into the second-level
-// cache are taken whole for a block of rows after the other. Larger ones are taken `group` panels at a time for all rows
-// of the thread: each is fetched once a step.
+// Calls work(block, first row in it, Count<rows>, panel, end) for `active` rows and some of `all` panels. Weights that
+// fit into the second-level cache are taken whole for a block of rows after the other. Larger ones are taken `group`
+// panels at a time for all rows of the thread: each is fetched once a step.
 constexpr int64_t kCached = 3 << 17;  // bytes of a row's products with square weights: four matrices at H = 128
 
 template <class T, class Work>

@@ -1,6 +1,6 @@
-// Threads that share rows. Where there are fewer blocks of rows than threads, several threads form a *team*: each of them
-// has a part of the panels of the same rows in all steps, and they meet after every step, since the next one needs the
-// whole state.
+// Threads that share rows. Where there are fewer blocks of rows than threads, several threads form a *team*: each has a
+// part of the panels of the same rows in all steps, and they meet after every step, since the next one needs the whole
+// state.
 #pragma once
 
 #include <sched.h>
@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int kMostMembers = 64;
+constexpr int kMostMembers = 64;  // of all teams
 
 // Where the threads of all teams say how far they are. Each has a line of the cache of its own.
 struct Meetings {
@@ -80,8 +80,9 @@ class Team {
 
   // A thread that is not running may be what the count waits for: after a while the processor is given up.
   static void wait(const int64_t& count, int64_t wanted) {
-    for (int spins = 0; __atomic_load_n(&count, __ATOMIC_ACQUIRE) < wanted; ++spins) {
-      if (spins > 4096) sched_yield();
+    for (int spins = 0; __atomic_load_n(&count, __ATOMIC_ACQUIRE) < wanted;) {
+      if (spins < 4096) ++spins;
+      else sched_yield();
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #elif defined(__aarch64__)

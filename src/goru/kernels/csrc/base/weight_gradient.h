@@ -24,7 +24,8 @@ inline void add_groups(T* sums, int64_t groups, int64_t size) {
     for (int64_t i = 0; i < size; i += W<T>) store(sums + i, load(sums + i) + load(sums + g * size + i));
 }
 
-// The sums of square matrices (side `padded`) without what they are filled up with, to `out`, which may be the same.
+// The sums of square matrices (side `padded`) without what they are filled up with, to `out`. It may be the same memory
+// where nothing is filled up.
 template <class T>
 inline void without_padding(const T* sums, int64_t count, int64_t padded, int64_t H, T* out) {
   if (out == sums) return;

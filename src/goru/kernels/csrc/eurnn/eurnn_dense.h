@@ -160,9 +160,10 @@ struct Dense {
 
   void forward(int index, int threads) const {
     const Blocks mine(s, index, threads);
+    const Part all = {0, 2 * HP};
     for (int64_t step = s.first; step < s.last; ++step) {
       const int64_t t = time_of(s, step), active = active_at(s, t);
-      each_panel<T>(2 * HP, {0, 2 * HP}, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t begin, int64_t end) {
+      each_panel<T>(2 * HP, all, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t begin, int64_t end) {
         arrive<decltype(count)::value>(t, block * kRows + offset, begin, end);
       });
       for (int64_t i = 0; i < mine.count; ++i)
@@ -175,6 +176,7 @@ struct Dense {
 
   void backward(int index, int threads) const {
     const Blocks mine(s, index, threads);
+    const Part all = {0, 2 * HP};
     const InputGradient<T> dx = {s, gradients, (const T*)d.packed_input, panel, 2 * Hp, (T*)d.grad_x};
     Places place(s, d.layout);
     for (int64_t step = s.last - 1; step >= s.first; --step) {
@@ -186,7 +188,7 @@ struct Dense {
           deactivate(t, j, at + j, (T*)d.sums + block * Hp);
         dx.block(t, block, n, at);
       }
-      each_panel<T>(2 * HP, {0, 2 * HP}, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t begin, int64_t end) {
+      each_panel<T>(2 * HP, all, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t begin, int64_t end) {
         leave<decltype(count)::value>(block * kRows + offset, place.of(block), begin, end);
       });
     }

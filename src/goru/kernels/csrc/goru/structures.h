@@ -51,10 +51,11 @@ struct GoruStream {
 struct GoruFinish {
   int64_t inputs, hidden, gates, blocks, groups;  // gates: 1 + reset + update
   Transition mesh;
-  void *wide, *square;  // `square` may be grad_weight_hh, where there is one group and nothing is filled up
+  // `square` may be grad_weight_hh, where U is no matrix, there is one group and nothing is filled up.
+  void *wide, *square;
   const void *bias, *angles;
-  void *grad_weight_ih, *grad_weight_hh, *grad_u;
-  void *grad_bias, *grad_angles;  // or null, as grad_weight_hh and grad_u
+  void* grad_weight_ih;
+  void *grad_weight_hh, *grad_u, *grad_bias, *grad_angles;  // or null
 };
 
 // Sizes of the buffers that the caller provides, in elements.
