@@ -80,8 +80,8 @@ def draw(canvas: Any, group: Group) -> None:
             )
     if rows:
         axes.axhline(top, color=axes.yaxis.label.get_color(), linewidth=0.8, linestyle=":")
-        side = {"ha": "right", "va": "center", "color": axes.yaxis.label.get_color()}
-        axes.text(LENGTHS[-1], top * ROW ** ((rows + 1) / 2), f"crosses: not solved within {top:,}", **side)
+        side = {"ha": "left", "va": "top", "color": axes.yaxis.label.get_color()}
+        axes.text(LENGTHS[0], top / 1.08, f"crosses: not solved within {top:,} iterations", **side)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(LENGTHS[0] / 1.15, LENGTHS[-1] * 1.15)
