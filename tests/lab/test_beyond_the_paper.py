@@ -113,7 +113,8 @@ def test_iterations_to_solve_against_length(tmp_path: Path) -> None:
     canvas = Figure()
     lengths.draw(canvas, group)
     (axes,) = canvas.axes
-    assert [text.get_text() for text in axes.texts] == ["crosses: not solved within 3,000"]
+    assert [text.get_text() for text in axes.texts] == ["crosses: not solved within 3,000 iterations"]
+    assert axes.texts[0].get_position()[1] < 3_000  # below the crosses
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["300", "500", "1,000", "3,000"]
     assert lengths.EXPERIMENT.config("gru-chrono", "T2000").layer.memory == 2000
 
