@@ -129,6 +129,12 @@ struct InputGradient {
     for (int64_t j = block * kRows + n; j < (block + 1) * kRows && j < s.batch; ++j)
       memset(grad_x + (t * s.batch + row_at(s, j)) * s.inputs, 0, s.inputs * sizeof(T));
   }
+
+  // For all blocks of a thread; `active` rows of the batch have time t.
+  void blocks(const Blocks& mine, int64_t t, int64_t active, const Places& place) const {
+    for (int64_t i = 0; i < mine.count; ++i)
+      block(t, mine.block(i), rows_of(mine.block(i), active), place.of(mine.block(i)));
+  }
 };
 
 }  // namespace

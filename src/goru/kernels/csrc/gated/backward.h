@@ -243,9 +243,7 @@ struct GatedBackwardStep {
             copy_input<T, true>(s, x, t, j, inputs + (at + j) * W<T>, panel);
       }
       team.meet();
-      if (team.last_member())
-        for (int64_t i = 0; i < mine.count; ++i)
-          dx.block(t, mine.block(i), rows_of(mine.block(i), active), place.of(mine.block(i)));
+      if (team.last_member()) dx.blocks(mine, t, active, place);
       later = active, later_place = place;
     }
   }

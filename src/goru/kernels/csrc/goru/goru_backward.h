@@ -283,9 +283,7 @@ struct GoruBackwardStep {
             copy_input<T, true>(s, x, t, j, inputs + (at + j) * W<T>, panel);
       }
       team.meet();
-      if (team.last_member())
-        for (int64_t i = 0; i < mine.count; ++i)
-          dx.block(t, mine.block(i), rows_of(mine.block(i), active), place.of(mine.block(i)));
+      if (team.last_member()) dx.blocks(mine, t, active, place);
       if (matrix)
         each_panel<T>(HP, part, mine, active, [&](int64_t block, int64_t offset, auto count, int64_t p, int64_t end) {
           multiply_back<decltype(count)::value>(block * kRows + offset, place.of(block), p, end);
