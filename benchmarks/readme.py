@@ -81,8 +81,8 @@ def _scale(rows: Rows) -> str:
     names = ("GORU", "GRU", "LSTM")
     joined = "; ".join(f"{name} {_listed(rows[:-1], f'{name} of roofline')}" for name in names)
     return (
-        "Share of the roofline (the step's arithmetic at the\nrate of a large sgemm, or its bytes at the rate of "
-        f"memory, each in its fastest round of the run) that is reached,\nshape by shape: {joined}.\n"
+        "Share of the roofline (the step's arithmetic at the\nrate of torch's fastest large sgemm, or its bytes at the "
+        f"rate of memory, each in its fastest round of the run) that is reached,\nshape by shape: {joined}.\n"
     )
 
 

@@ -136,6 +136,28 @@ def test_results_do_not_depend_on_threads_that_share_rows(
         assert all(map(torch.equal, found, results[i % 2]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", SMALL)
+def test_what_is_written_past_the_caches_has_the_same_bits(
+    kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """72 units: some vectors are aligned, so that they can be written so, others are not."""
+    torch.manual_seed(0)
+    layer, results, asked = SMALL[kind]().to(dtype), [], []
+    x, lengths = torch.randn(45, 11, 5, dtype=dtype), torch.randint(1, 46, (11,))
+    for past in (False, True):
+        for module in ("gated", "goru"):
+            monkeypatch.setattr(f"goru.kernels.{module}.native.streams", lambda saves: asked.append(past) or past)  # noqa: B023
+        for interval in (None, 7):
+            layer.checkpoint = interval
+            for given in (None, lengths):
+                output = layer(x, lengths=given)[0]
+                results.append([output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))])
+    assert {False, True} == set(asked)
+    for before, after in zip(results[:4], results[4:], strict=True):
+        assert all(map(torch.equal, before, after))
+
+
 def test_strided_inputs_and_expanded_gradients() -> None:
     case = Case(6, 5, 4, 10)
     (x, *rest), _ = goru_arguments(case)

@@ -11,7 +11,7 @@ void gated_problem(const GatedTable& table, bool lstm) {
   Problem problem;
   Shape& s = problem.shape;
   const int64_t B = s.batch, I = s.inputs, H = s.hidden, G = lstm ? 4 : 3, rows = s.steps * B, half = s.steps / 2;
-  const bool pack = between(0, 3) > 0, biases = between(0, 1);
+  const bool pack = between(0, 3) > 0, biases = between(0, 1), stream = between(0, 1), plain = between(0, 1);
   GatedSizes sizes;
   table.sizes(I, H, &sizes);
   auto x = Buffer<T>::drawn(rows * I), h0 = Buffer<T>::drawn(B * H), c0 = Buffer<T>::drawn(lstm ? B * H : 0),
@@ -22,7 +22,7 @@ void gated_problem(const GatedTable& table, bool lstm) {
   table.bias(biases ? bias_ih.get() : nullptr, biases ? bias_hh.get() : nullptr, H, bias.get());
   table.pack(ih.get(), hh.get(), I, H, packed.get());
   GatedForward f = {s, x.get(), h0.get(), bias.get(), pack ? packed.get() : nullptr, ih.get(), hh.get(), output.get(),
-                    saved.get(), cell.get(), lstm ? cells.get() : nullptr, 1, 0};
+                    saved.get(), cell.get(), lstm ? cells.get() : nullptr, 1, 0, stream};
   f.shape.first = 0, f.shape.last = half;
   table.forward(&f);
   f.shape.first = half, f.shape.last = s.steps;
@@ -33,12 +33,12 @@ void gated_problem(const GatedTable& table, bool lstm) {
   const ChunkLayout layout = least_layout(B, s.steps - half, sizes.block_rows, sizes.groups);
   auto grad = Buffer<T>::drawn(rows * H), carry = Buffer<T>::drawn(B * H), carry_cell = Buffer<T>::drawn(lstm ? B * H : 0);
   Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * layout.rows),
-      through(sizes.through_row * B), wide(layout.groups * sizes.wide, T(0)), square(layout.groups * squares, T(0)),
+      through(sizes.through * blocks), wide(layout.groups * sizes.wide, T(0)), square(layout.groups * squares, T(0)),
       sums(sizes.bias_sums * blocks, T(0)), dx(rows * I);
   table.pack_backward(hh.get(), H, backward.get());
   table.pack_input(ih.get(), I, H, input.get());
   GatedBackward b = {s, B * H, H, layout, grad.get(), x.get(), h0.get(), output.get(), saved.get(),
-                     backward.get(), input.get(), carry.get(), carry_cell.get(), buffer.get(), through.get(),
+                     input.get(), plain && B == 1 && sizes.padded == H ? nullptr : backward.get(), hh.get(), carry.get(), carry_cell.get(), buffer.get(), through.get(),
                      wide.get(), square.get(), sums.get(), dx.get(), cells.get(), 0};
   b.shape.first = half, b.shape.last = s.steps;
   if (lstm) b.cells = cells.get() + half * B * H, b.cells_from = half;

@@ -24,20 +24,21 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   if (mesh.kind == kMeshTunable && H > 1) mesh.layers = between(1, H < 5 ? H : 5);
   if (mesh.kind == kMeshFft)
     while (int64_t(1) << mesh.layers < H) ++mesh.layers;
-  const bool matrix = mesh.kind == kMatrix, pack = between(0, 3) > 0;
+  const bool matrix = mesh.kind == kMatrix, pack = between(0, 3) > 0, stream = between(0, 1);
   GoruSizes sizes;
   table.sizes(&mesh, I, H, &sizes);
+  const int64_t blocks = (B + sizes.block_rows - 1) / sizes.block_rows;
   auto x = Buffer<T>::drawn(rows * I), h0 = Buffer<T>::drawn(B * H), ih = Buffer<T>::drawn(G * H * I),
        hh = Buffer<T>::drawn((G - 1) * H * H), u = Buffer<T>::drawn(H * H), bias = modrelu_bias<T>((G - 1) * H, H),
        angles = Buffer<T>::drawn(mesh.layers * H);
-  Buffer<T> packed(sizes.packed), output(rows * H), saved(rows * sizes.saved, T(0)), turned(sizes.line * B),
+  Buffer<T> packed(sizes.packed), output(rows * H), saved(rows * sizes.saved, T(0)), turned(sizes.turned * blocks),
       cosines(sizes.mesh);
   if (!matrix) table.mesh_table(&mesh, H, angles.get(), cosines.get());
   mesh.table = cosines.get();
   const T* matrix_u = matrix ? u.get() : nullptr;
   table.pack(ih.get(), hh.get(), matrix_u, I, H, packed.get());
   GoruForward f = {s, mesh, x.get(), h0.get(), s.modrelu ? bias.get() : nullptr, pack ? packed.get() : nullptr,
-                   ih.get(), hh.get(), matrix_u, output.get(), saved.get(), turned.get()};
+                   ih.get(), hh.get(), matrix_u, output.get(), saved.get(), turned.get(), stream};
   const int64_t half = s.steps / 2;
   f.shape.first = 0, f.shape.last = half;
   table.forward(&f);
@@ -45,11 +46,11 @@ void goru_problem(const GoruTable& table, bool reset, bool update) {
   table.forward(&f);
   output.result("output");
 
-  const int64_t chunk = half > s.steps - half ? half : s.steps - half, blocks = (B + sizes.block_rows - 1) / sizes.block_rows;
+  const int64_t chunk = half > s.steps - half ? half : s.steps - half;
   const ChunkLayout layout = least_layout(B, chunk, sizes.block_rows, sizes.groups);
   auto grad = Buffer<T>::drawn(rows * H), carry = Buffer<T>::drawn(B * H);
   Buffer<T> backward(sizes.packed_backward), input(sizes.packed_input), buffer(sizes.chunk_row * layout.rows),
-      through(sizes.through_row * B), lines(2 * sizes.line * B),
+      through(sizes.through * blocks), lines(2 * sizes.turned * blocks),
       wide(layout.groups * sizes.wide, T(0)), square(layout.groups * sizes.square * (G - 1 + matrix), T(0)),
       db(sizes.bias * blocks, T(0)), turns(sizes.angles * blocks, T(0)), dx(rows * I);
   table.pack_backward(hh.get(), matrix_u, H, backward.get());

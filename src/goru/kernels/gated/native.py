@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..native import library
-from ..native.call import Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import Call, check, dtype_code, last_state, pointer, rows, streams
 from ..native.library import pooled_empty, scratch
 from ..native.structures import ChunkLayout, Shape, structure
 from .reference import GatedOptions, GruInputs, LstmInputs
@@ -22,18 +22,18 @@ CELL_STEPS = 32  # c of an LSTM is saved before every so many steps; the backwar
 
 GatedSizes = structure(
     "GatedSizes",
-    (c_int64, "packed packed_backward packed_input bias saved chunk_row through_row wide padded groups bias_sums"),
+    (c_int64, "packed packed_backward packed_input bias saved chunk_row through wide padded groups bias_sums"),
     (c_int64, "block_rows"),
 )
 GatedForward = structure(
     "GatedForward",
     (Shape, "shape"),
     (c_void_p, "x h0 bias packed weight_ih weight_hh output saved cell cells"),
-    (c_int64, "cell_steps cells_from"),
+    (c_int64, "cell_steps cells_from stream"),
 )
 GatedBackward = structure(
     "GatedBackward", (Shape, "shape"), (c_int64, "grad_step grad_row"), (ChunkLayout, "layout"),
-    (c_void_p, "grad_output x h0 output saved packed packed_input carry carry_cell chunk through"),
+    (c_void_p, "grad_output x h0 output saved packed_input packed weight_hh carry carry_cell chunk through"),
     (c_void_p, "wide square bias_sums grad_x cells"), (c_int64, "cells_from"),
 )  # fmt: skip
 GatedFinish = structure(
@@ -111,9 +111,10 @@ class GatedCall(Call):
         cell: Tensor | None,
         cells: int | None,
         cell_steps: int = 1,
+        stream: bool = False,
     ) -> Any:
         """The arguments of a forward pass, with the weights packed. `gates`, `cells`: where they are saved; c before
-        every `cell_steps`-th step. `cell`: c_0, and at the end c_n."""
+        every `cell_steps`-th step; `stream`: gates past the caches. `cell`: c_0, and at the end c_n."""
         weights, biases = (self.weight_ih.data_ptr(), self.weight_hh.data_ptr()), (self.bias_ih, self.bias_hh)
         self.library.goru_gated_bias(self.code, self.cell, *map(pointer, biases), self.H, memory["bias"])
         if self.packs:
@@ -121,6 +122,7 @@ class GatedCall(Call):
         return GatedForward(
             self.shape, self.x.data_ptr(), self.h0.data_ptr(), memory["bias"], memory["packed"] if self.packs else None,
             *weights, output.data_ptr(), gates, pointer(cell), cells, cell_steps, 0,
+            stream,
         )  # fmt: skip
 
     def gate_lines(self, options: GatedOptions) -> int:
@@ -148,7 +150,8 @@ class GatedCall(Call):
         """recompute(first, last) takes the steps after a checkpoint once more and writes what their backward pass reads
         to `gates` and `cells`. The states in the output get the same bits again. `kept`: c at the checkpoints."""
         cell = None if self.c0 is None else torch.empty_like(self.c0)
-        forward = self.forward_call(memory, output, gates.data_ptr(), cell, None if cell is None else cells.data_ptr())
+        places = gates.data_ptr(), cell, None if cell is None else cells.data_ptr()
+        forward = self.forward_call(memory, output, *places, stream=streams(gates))
 
         def recompute(first: int, last: int) -> None:
             forward.shape.saved_from = backward.shape.saved_from = self.lowest_time(first, last) * self.B
@@ -170,7 +173,8 @@ def forward(inputs: GruInputs | LstmInputs, options: GatedOptions, save: bool) -
         gates = saves.data_ptr() if save and options.checkpoint is None else None
         cells = saves[g.gate_lines(options) :].data_ptr() if save and cell is not None else None
         with scratch(g.forward_elements(), g.dtype.itemsize) as memory:
-            g.take_steps(g.forward_call(memory, output, gates, cell, cells, options.checkpoint or CELL_STEPS))
+            interval = options.checkpoint or CELL_STEPS
+            g.take_steps(g.forward_call(memory, output, gates, cell, cells, interval, streams(saves)))
     h_n = last_state(output, inputs.lengths, options.reverse) if B > 0 else torch.empty_like(g.h0)
     return (output, h_n, saves) if cell is None else (output, h_n, cell, saves)
 
@@ -197,10 +201,11 @@ def backward(
     interval = options.checkpoint or (T if g.c0 is None else max(1, steps // CELL_STEPS) * CELL_STEPS)
     interval = T if steps >= T and options.checkpoint is None else min(interval, T)
     layout = g.layout(s.chunk_row, s.groups, interval)
+    packs = B > 1 or s.padded > H  # a single row needs no packed weights
     elements = {
-        "packed": s.packed_backward,
+        "packed": s.packed_backward if packs else 0,
         "packed_input": s.packed_input if needs_x else 0,
-        "through": s.through_row * B,
+        "through": s.through * g.blocks,
         "chunk": s.chunk_row * layout.rows,
     }
     gates, kept = saves, saves[g.gate_lines(options) :]
@@ -218,14 +223,15 @@ def backward(
     with scratch(elements, dtype.itemsize, zeros) as memory:
         square = weight_hh.data_ptr() if in_place else memory["square"]
         if B > 0:
-            g.library.goru_gated_pack_backward(g.code, g.cell, g.weight_hh.data_ptr(), H, memory["packed"])
+            if packs:
+                g.library.goru_gated_pack_backward(g.code, g.cell, g.weight_hh.data_ptr(), H, memory["packed"])
             if needs_x:
                 g.library.goru_gated_pack_input(g.code, g.cell, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GatedBackward(
                 g.shape, grad_step, grad_row, layout, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
-                output.data_ptr(), gates.data_ptr(), memory["packed"], memory["packed_input"], carries[0].data_ptr(),
-                carries[-1].data_ptr(), memory["chunk"], memory["through"], memory["wide"],
-                square, memory["bias_sums"], pointer(dx), cells.data_ptr(), 0,
+                output.data_ptr(), gates.data_ptr(), memory["packed_input"], memory["packed"] if packs else None,
+                g.weight_hh.data_ptr(), carries[0].data_ptr(), carries[-1].data_ptr(), memory["chunk"],
+                memory["through"], memory["wide"], square, memory["bias_sums"], pointer(dx), cells.data_ptr(), 0,
             )  # fmt: skip
             recompute = None
             if options.checkpoint is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...rotations import Mesh
 from ..native import library
-from ..native.call import Call, check, dtype_code, last_state, pointer, rows
+from ..native.call import Call, check, dtype_code, last_state, pointer, rows, streams
 from ..native.library import pooled_empty, scratch
 from ..native.structures import ChunkLayout, Shape, structure
 from .reference import GoruInputs, GoruOptions
@@ -21,7 +21,7 @@ MATRIX, FFT, TUNABLE = 0, 1, 2  # how U acts on a row, as in csrc/mesh/structure
 Transition = structure("Transition", (c_int64, "kind layers"), (c_void_p, "table"))
 GoruForward = structure(
     "GoruForward", (Shape, "shape"), (Transition, "transition"),
-    (c_void_p, "x h0 bias packed weight_ih weight_hh u output saved turned"),
+    (c_void_p, "x h0 bias packed weight_ih weight_hh u output saved turned"), (c_int64, "stream"),
 )  # fmt: skip
 GoruBackward = structure(
     "GoruBackward", (Shape, "shape"), (Transition, "transition"), (c_int64, "grad_step grad_row"),
@@ -35,7 +35,7 @@ GoruFinish = structure(
 )  # fmt: skip
 GoruSizes = structure(
     "GoruSizes",
-    (c_int64, "packed packed_backward packed_input chunk_row through_row line wide square groups bias"),
+    (c_int64, "packed packed_backward packed_input chunk_row through turned wide square groups bias"),
     (c_int64, "block_rows saved mesh angles"),
 )  # fmt: skip
 library.declare(
@@ -117,7 +117,7 @@ class GoruCall(Call):
     def forward_elements(self) -> dict[str, int]:
         """The sizes of the buffers of a forward pass."""
         packed = self.sizes.packed if self.packs else 0
-        return {"packed": packed, "turned": self.sizes.line * self.B, "mesh": self.sizes.mesh}
+        return {"packed": packed, "turned": self.sizes.turned * self.blocks, "mesh": self.sizes.mesh}
 
     def forward_call(self, memory: dict[str, int], output: Tensor, saves: Tensor | None) -> Any:
         """The arguments of a forward pass, with the weights packed; the transition must be filled."""
@@ -127,6 +127,7 @@ class GoruCall(Call):
         return GoruForward(
             self.shape, self.transition, self.x.data_ptr(), self.h0.data_ptr(), pointer(self.bias),
             memory["packed"] if self.packs else None, *weights, output.data_ptr(), pointer(saves), memory["turned"],
+            saves is not None and streams(saves),
         )  # fmt: skip
 
     def recomputer(self, memory: dict[str, int], output: Tensor, saves: Tensor, backward: Any) -> Any:
@@ -178,8 +179,8 @@ def backward(
     elements = {
         "packed": s.packed_backward,
         "packed_input": s.packed_input if needs_x else 0,
-        "through": s.through_row * B,
-        "turned": 0 if g.matrix else 2 * s.line * B,
+        "through": s.through * g.blocks,
+        "turned": 0 if g.matrix else 2 * s.turned * g.blocks,
         "chunk": s.chunk_row * layout.rows,
         "mesh": s.mesh,
     }
@@ -191,7 +192,7 @@ def backward(
     dweight_hh = None if g.weight_hh is None else pooled_empty(tuple(g.weight_hh.shape), dtype)
     dbias, du, dangles = (None if t is None else torch.empty_like(t) for t in (g.bias, g.u, g.angles))
     zeros = {"wide": layout.groups * s.wide, "bias": g.blocks * s.bias, "angles": g.blocks * s.angles}
-    in_place = dweight_hh is not None and not g.matrix and layout.groups == 1 and s.bias == H
+    in_place = dweight_hh is not None and not g.matrix and layout.groups == 1 and s.square == H * H
     if dweight_hh is not None and in_place:
         dweight_hh.zero_()
     else:

@@ -18,7 +18,7 @@ from .reference import GoruInputs, GoruOptions
 
 Compared = structure("Compared", (c_void_p, "now before"), (c_int64, "bytes"))
 GoruStream = structure(
-    "GoruStream", (GoruForward, "forward"), (c_int64, "dtype line"), (Compared, "angles bias memory")
+    "GoruStream", (GoruForward, "forward"), (c_int64, "dtype turned block_rows"), (Compared, "angles bias memory")
 )
 
 
@@ -40,7 +40,7 @@ def steps(cell: Any, options: GoruOptions) -> Callable[..., Any] | None:
     table = torch.empty(g.sizes.mesh + SLACK, dtype=weight_ih.dtype, device="cpu")
     weights = weight_ih.data_ptr(), pointer(weight_hh), pointer(g.u)
     forward = GoruForward(
-        g.shape, g.fill(table.data_ptr()), None, None, pointer(bias), None, *weights, None, None, None
+        g.shape, g.fill(table.data_ptr()), None, None, pointer(bias), None, *weights, None, None, None, False
     )
     forward.shape.threads = 1
     compared = [Compared(None, None, 0)] * 3
@@ -48,7 +48,7 @@ def steps(cell: Any, options: GoruOptions) -> Callable[..., Any] | None:
         now = own.get(name, buffers.get(name))
         assert now is not None
         compared[place] = Compared(now.data_ptr(), before[name].data_ptr(), now.numel() * now.itemsize)
-    stream = GoruStream(forward, g.code, g.sizes.line * weight_ih.dtype.itemsize, *compared)
+    stream = GoruStream(forward, g.code, g.sizes.turned * weight_ih.dtype.itemsize, g.block_rows, *compared)
     stream.tensors = before, bias, g.u, table  # what it has addresses of
     return runner(own, buffers, mesh.size, 1, g.library.goru_goru_step, stream)
 

@@ -8,6 +8,12 @@
 
 namespace {
 
+// The sums of a bias for one block of rows, which its thread adds to in every step; a gap follows them.
+template <class T>
+constexpr int64_t bias_size(int64_t hidden) {
+  return panels<T>(hidden) * W<T> + kGap / (int64_t)sizeof(T);
+}
+
 // Where the rows of a step are in the chunk buffer. In the part of a group they follow each other in the order of the
 // steps, without gaps. Groups are made as threads get their blocks (Blocks in rows.h): in turn where the batch is
 // ragged, otherwise a run of neighbors.

@@ -31,6 +31,21 @@ inline int64_t rows_of(int64_t block, int64_t active) {
   return n < 0 ? 0 : n > kRows ? kRows : n;
 }
 
+// A buffer in which each row of the batch has `size` elements that its thread writes and reads in every step: a gap follows
+// each block of rows. Without it the processor, which fetches lines ahead, takes lines of the next block away from the core
+// that another thread runs on.
+constexpr int64_t kGap = 1024;  // bytes
+
+template <class T>
+constexpr int64_t block_size(int64_t size) {
+  return kRows * size + kGap / (int64_t)sizeof(T);
+}
+
+template <class T>
+inline int64_t place_in_block(int64_t size, int64_t sorted) {
+  return sorted / kRows * block_size<T>(size) + sorted % kRows * size;
+}
+
 // Calls work(block, row) for the thread's rows among the first `active`.
 template <class Work>
 inline void each_row(const Blocks& mine, int64_t active, Work&& work) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #if defined(__x86_64__)
-#include <xmmintrin.h>
+#include <immintrin.h>
 #endif
 
 // Before loops of constant length over registers: unrolled, the values stay in registers; not unrolled, they go through
@@ -98,6 +98,15 @@ inline void prefetch(const T* p, int64_t offset, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const void*)(at + i), kWrite);
 }
 
+#if defined(__AVX512F__) && !defined(GORU_VECTOR_BYTES)
+// The first n lanes of 16 (or 8); n < 16 may be negative.
+inline unsigned lanes(int64_t n) { return n > 0 ? (1u << n) - 1 : 0; }
+
+inline Vec<float> load_part(const float* p, int64_t n) { return (Vec<float>)_mm512_maskz_loadu_ps((__mmask16)lanes(n), p); }
+inline Vec<double> load_part(const double* p, int64_t n) { return (Vec<double>)_mm512_maskz_loadu_pd((__mmask8)lanes(n), p); }
+inline void store_part(float* p, Vec<float> v, int64_t n) { _mm512_mask_storeu_ps(p, (__mmask16)lanes(n), (__m512)v); }
+inline void store_part(double* p, Vec<double> v, int64_t n) { _mm512_mask_storeu_pd(p, (__mmask8)lanes(n), (__m512d)v); }
+#else
 template <class T>
 __attribute__((noinline, cold)) Vec<T> load_part(const T* p, int64_t n) {
   Vec<T> v = {};
@@ -109,6 +118,7 @@ template <class T>
 __attribute__((noinline, cold)) void store_part(T* p, Vec<T> v, int64_t n) {
   if (n > 0) memcpy(p, &v, n * sizeof(T));
 }
+#endif
 
 // The first n lanes; the others read as 0 and are not written.
 template <class T>
@@ -120,6 +130,32 @@ template <class T>
 inline void store(T* p, Vec<T> v, int64_t n) {
   if (__builtin_expect(n >= W<T>, 1)) store(p, v);
   else store_part(p, v, n);
+}
+
+// Stores past the caches, for what is not read again soon: the processor neither reads the lines first nor keeps them.
+// Aligned vectors only; others are stored as usual. Before another thread reads them: flush_streams().
+template <class T>
+inline void stream(T* p, Vec<T> v, int64_t n) {
+#if defined(__x86_64__) && !defined(GORU_VECTOR_BYTES) && (defined(__AVX2__) || defined(__AVX512F__))
+  if (__builtin_expect(n >= W<T> && (uintptr_t)p % kVectorBytes == 0, 1)) {
+    typedef float Floats __attribute__((vector_size(kVectorBytes)));
+#if defined(__clang__)
+    __builtin_nontemporal_store((Floats)v, (Floats*)p);
+#elif defined(__AVX512F__)
+    __builtin_ia32_movntps512((float*)p, (Floats)v);
+#else
+    __builtin_ia32_movntps256((float*)p, (Floats)v);
+#endif
+    return;
+  }
+#endif
+  store(p, v, n);
+}
+
+inline void flush_streams() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
 }
 
 template <class T>

@@ -15,11 +15,12 @@ constexpr int kAccumulators = kRegisters * 3 / 4;
 constexpr bool kFetchAhead = kVectorBytes == 64;
 
 // acc[row][u] (+)= sum over k of a[row][k] * b[u * panel + k * W ...]; added to what `acc` holds if `add`.
-// `a` runs over W values, then jumps by `jump` (W for a plain row, more where the rows are stored in panels).
+// `a` runs over W values, then jumps by `jump` (W for a plain row, more where the rows are stored in panels). b is packed
+// in panels, or with kPlain a matrix as torch has it, row k at k * plain.
 // Not inlined: the loop is long, and the number of its copies is what the compiler's time goes to.
-template <class T, int MR, int NU>
-__attribute__((noinline)) void tile(
-    const T* const* rows, int64_t jump, const T* b, int64_t panel, int64_t K, Vec<T>* acc, bool add = false) {
+template <class T, int MR, int NU, bool kPlain = false>
+__attribute__((noinline)) void tile(const T* const* rows, int64_t jump, const T* b, int64_t panel, int64_t K,
+                                    Vec<T>* acc, bool add = false, int64_t plain = 0) {
   Vec<T> sum[MR * NU] = {};
   if (add)
     GORU_UNROLL
@@ -40,7 +41,7 @@ __attribute__((noinline)) void tile(
       GORU_UNROLL
       for (int j = 0; j < NU; ++j) sum[r * NU + j] += x * w[j];
     }
-    b += W<T>;
+    b += kPlain ? plain : W<T>;
   };
   int64_t k = 0;
   for (; k + W<T> <= K; k += W<T>) {

@@ -73,6 +73,8 @@ struct GatedBackwardStep {
     for (int g = 0; g < NG; ++g) add(Cell::state_block(g), states, HP, (T*)b.square + g * square, NG * square);
   }
 
+  T* through_row(int64_t sorted) const { return through + place_in_block<T>(HP * W<T>, sorted); }
+
   const T* gradient(int block) const { return chunk + block * HP * panel; }
 
   struct Row {
@@ -85,7 +87,7 @@ struct GatedBackwardStep {
     const T* save = saved + (at - s.saved_from) * Cell::kSaved * H;
     const T* cell = Cell::kCell ? cells + ((time_of(s, t) - b.cells_from) * s.batch + row) * H : nullptr;
     return {state_before(s, output, h0, t, row, sorted), cell, output + at * H, save, grad_output + t * b.grad_step + row * b.grad_row,
-            Cell::kCell ? carry_cell + row * H : through + sorted * HP * W<T>, chunk + place * W<T>,
+            Cell::kCell ? carry_cell + row * H : through_row(sorted), chunk + place * W<T>,
             states + place * W<T>, carry + row * H};
   }
 
@@ -109,7 +111,7 @@ struct GatedBackwardStep {
 
   void add_bias(int64_t block, int64_t p, Vec<T> value) const {
     if constexpr (!Cell::kOwnBias) return;
-    T* to = bias + (block * HP + p) * W<T>;
+    T* to = bias + block * bias_size<T>(H) + p * W<T>;
     store(to, load(to) + value);
   }
 
@@ -140,8 +142,23 @@ struct GatedBackwardStep {
     Row at[MR];
     locate<MR>(rows, begin, end, at);
     const int64_t K = NG * HP * W<T>;
-    sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, [&](int64_t p, auto count, const Vec<T>* acc) {
+    const auto take = [&](int64_t p, auto count, const Vec<T>* acc) {
       finish<MR, decltype(count)::value>(rows, at, p, acc);
+    };
+    if constexpr (MR == 1) {
+      if (!packed) return plain_row(left, begin, end, take);
+    }
+    sweep_rows<T, MR>(left, panel, packed, K * W<T>, K, begin, end, take);
+  }
+
+  // The product of one row with weight_hh as torch has it, which must fill whole panels.
+  template <class Take>
+  void plain_row(const T* const* left, int64_t begin, int64_t end, Take&& take) const {
+    by_panels<1>(begin, end, [&](int64_t p, auto count) {
+      constexpr int n = decltype(count)::value;
+      Vec<T> acc[n];
+      tile<T, 1, n, true>(left, panel, (const T*)b.weight_hh + p * W<T>, W<T>, NG * H, acc, false, H);
+      take(p, count, acc);
     });
   }
 
@@ -151,7 +168,7 @@ struct GatedBackwardStep {
       const int64_t sorted = rows.sorted(r);
       if (r < rows.stay) at[r] = row(rows.t, sorted, rows.place + sorted);
       else at[r].carry = carry + row_at(s, sorted) * H;
-      if constexpr (Cell::kThrough) at[r].through = through + sorted * HP * W<T>;
+      if constexpr (Cell::kThrough) at[r].through = through_row(sorted);
     }
     // What is read after the product is fetched while it is computed.
     const int64_t u = begin * W<T>, bytes = (end - begin) * kVectorBytes;
@@ -227,7 +244,7 @@ struct GatedBackwardStep {
             work(Rows{t, block, offset, from, rows_of(block, active) - offset, to}, count);
           });
         };
-        if (NG * HP * W<T> >= 8 * kDepth) long_steps(part, mine, each);
+        if (packed && NG * HP * W<T> >= 8 * kDepth) long_steps(part, mine, each);
         else
           for (int64_t i = 0; i < mine.count; ++i)
             each(mine.block(i), [&](const Rows& rows, auto count) {
@@ -323,7 +340,7 @@ void gated_finish(const GatedFinish* f) {
       T second = from_x[I];
       if (Cell::kOwnBias && g == Cell::kGates - 1) {
         second = T(0);
-        for (int64_t i = 0; i < f->blocks; ++i) second += ((const T*)f->bias_sums)[i * Hp + u];
+        for (int64_t i = 0; i < f->blocks; ++i) second += ((const T*)f->bias_sums)[i * bias_size<T>(H) + u];
       }
       ((T*)f->grad_bias_ih)[at] = from_x[I];
       ((T*)f->grad_bias_hh)[at] = second;

@@ -51,11 +51,13 @@ struct GatedStep {
   const GatedForward& f;
   const Shape& s;
   const int64_t H, HP;
+  const bool stream_saved;  // only whole lines can be written past the caches
   const T *x, *h0, *bias, *recurrent, *inputs;  // the last two: packed weights
   T *output, *saved, *cell;
 
   explicit GatedStep(const GatedForward& f)
-      : f(f), s(f.shape), H(s.hidden), HP(panels<T>(H)), x((const T*)f.x), h0((const T*)f.h0), bias((const T*)f.bias),
+      : f(f), s(f.shape), H(s.hidden), HP(panels<T>(H)), stream_saved(f.stream && H % W<T> == 0), x((const T*)f.x),
+        h0((const T*)f.h0), bias((const T*)f.bias),
         recurrent((const T*)f.packed), inputs(recurrent ? recurrent + Cell::kGates * HP * H * W<T> : nullptr),
         output((T*)f.output), saved((T*)f.saved), cell((T*)f.cell) {}
 
@@ -90,7 +92,10 @@ struct GatedStep {
     if constexpr (Cell::kCell) store(row.cell + u, save[Cell::kSaved], n);
     if (!row.save) return;
     GORU_UNROLL
-    for (int k = 0; k < Cell::kSaved; ++k) store(row.save + k * H + u, save[k], n);
+    for (int k = 0; k < Cell::kSaved; ++k) {
+      if (stream_saved) stream(row.save + k * H + u, save[k], n);
+      else store(row.save + k * H + u, save[k], n);
+    }
   }
 
   template <int MR>
@@ -106,7 +111,7 @@ struct GatedStep {
     const int64_t bytes = (end - begin) * kVectorBytes;
     for (int r = 0; r < MR; ++r) {
       prefetch<true>(at[r].out, begin * W<T>, bytes);
-      if (saved)
+      if (saved && !stream_saved)
         for (int64_t k = 0; k < Cell::kSaved; ++k) prefetch<true>(at[r].save, k * H + begin * W<T>, bytes);
     }
     // As many panels at once as make whole tiles of all gates. One row alone needs many sums to keep the processor busy.
@@ -229,6 +234,7 @@ struct GatedStep {
     FlushDenormals flush;
     const Shared<GatedForward>& call = *(Shared<GatedForward>*)context;
     GatedStep(call.arguments).run(Team(call.arguments.shape, index, count, call.meetings, call.arguments.packed));
+    flush_streams();
   }
 };
 

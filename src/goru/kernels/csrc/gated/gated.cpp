@@ -18,8 +18,8 @@ constexpr GatedTable gated_table() {
         const int64_t HP = panels<T>(H), Hp = HP * W<T>;
         const int64_t wide = Cell::kGates * Hp * panels<T>(I + 1) * W<T>;
         *s = {gated_pack_size<T, Cell>(I, H), gated_pack_backward_size<T, Cell>(H), gated_pack_input_size<T, Cell>(I, H),
-              Cell::kSums * Hp, Cell::kSaved * H, gated_chunk_panels<T, Cell>(I, H) * W<T>, Cell::kThrough ? Hp : 0,
-              wide, Hp, most_groups(sizeof(T) * (wide + Cell::kGates * Hp * Hp)), Cell::kOwnBias ? Hp : 0, kRows};
+              Cell::kSums * Hp, Cell::kSaved * H, gated_chunk_panels<T, Cell>(I, H) * W<T>, Cell::kThrough ? block_size<T>(Hp) : 0,
+              wide, Hp, most_groups(sizeof(T) * (wide + Cell::kGates * Hp * Hp)), Cell::kOwnBias ? bias_size<T>(H) : 0, kRows};
       },
       [](const void* bias_ih, const void* bias_hh, int64_t H, void* out) {
         gated_bias<T, Cell>((const T*)bias_ih, (const T*)bias_hh, H, (T*)out);

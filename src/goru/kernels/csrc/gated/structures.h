@@ -9,7 +9,7 @@ struct GatedSizes {
   int64_t bias;         // the biases of the sums
   int64_t saved;        // for each row and step
   int64_t chunk_row;    // chunk buffer, for each row
-  int64_t through_row;  // for each row of the batch
+  int64_t through;      // for each block of `block_rows` rows
   int64_t wide;         // sums of the gradients of weight_ih and the biases
   int64_t padded;       // hidden units, filled up: the sums of a gate's rows of weight_hh are a square of them
   int64_t groups;       // of rows with their own sums, at most
@@ -27,17 +27,19 @@ struct GatedForward {
   void* cell;                        // (B, H), LSTM: c_0, at the end c_n
   void* cells;                       // or null: c before every `cell_steps`-th step from `cells_from` on, (B, H) each
   int64_t cell_steps, cells_from;
+  int64_t stream;                    // whether `saved` is so large that it is written past the caches
 };
 
 struct GatedBackward {
   Shape shape;
   int64_t grad_step, grad_row;  // strides of grad_output
   ChunkLayout layout;
-  const void *grad_output, *x, *h0, *output, *saved, *packed, *packed_input;
+  const void *grad_output, *x, *h0, *output, *saved, *packed_input;
+  const void *packed, *weight_hh;  // packed: null for a single row that fills whole panels
   void* carry;       // (B, H): gradient of h after the steps done so far; grad_h_n at first, grad_h_0 at the end
   void* carry_cell;  // the same for c, or null
   void* chunk;       // gradients of the sums, states and inputs of the chunk, in panels
-  void* through;     // (B, H padded): what reaches the state before without a product, or null
+  void* through;     // H padded, for each row: what reaches the state before without a product, or null
   void *wide, *square;  // sums of the weight gradients for each group
   void* bias_sums;
   void* grad_x;      // or null

@@ -17,8 +17,10 @@ constexpr GoruTable goru_table() {
         const bool matrix = m->kind == kMatrix;
         const int64_t wide = kGates<R, Z> * Hp * panels<T>(I + 1) * W<T>;
         *s = {goru_pack_size<T, R, Z>(I, H, matrix), goru_pack_backward_size<T, R, Z>(H, matrix),
-              goru_pack_input_size<T, R, Z>(I, H), goru_chunk_panels<T, R, Z>(I, H, matrix) * W<T>, Hp, line<T>(H),
-              wide, Hp * Hp, most_groups(sizeof(T) * (wide + (R + Z + matrix) * Hp * Hp)), Hp, kRows, saved_blocks<R, Z>(matrix) * H,
+              goru_pack_input_size<T, R, Z>(I, H), goru_chunk_panels<T, R, Z>(I, H, matrix) * W<T>,
+              block_size<T>(Hp), block_size<T>(line<T>(H)),
+              wide, Hp * Hp, most_groups(sizeof(T) * (wide + (R + Z + matrix) * Hp * Hp)),
+              bias_size<T>(H), kRows, saved_blocks<R, Z>(matrix) * H,
               RowMesh<T>::table_size(H, m->layers), RowMesh<T>::sums_size(H, m->layers)};
       },
       [](const void* weight_ih, const void* weight_hh, const void* u, int64_t I, int64_t H, void* out) {
@@ -87,7 +89,7 @@ GORU_API void goru_goru_backward(int dtype, const GoruBackward* b) {
 GORU_API int goru_goru_step(const Step* step) {
   const GoruStream& stream = *(const GoruStream*)step->stream;
   if (stream.angles.changed() || stream.bias.changed() || stream.memory.changed()) return 0;
-  Scratch turned(step->rows * stream.line);
+  Scratch turned((step->rows + stream.block_rows - 1) / stream.block_rows * stream.turned);
   if (!turned.memory) return 0;
   GoruForward f = stream.forward;
   f.shape.batch = step->rows;

@@ -100,15 +100,16 @@ struct GoruBackwardStep {
   };
 
   // The lines of a row in `turned`.
-  T* gradient_line(int64_t sorted) const { return line_row<T>(b.turned, H, 2 * sorted); }
-  T* state_line(int64_t sorted) const { return line_row<T>(b.turned, H, 2 * sorted + 1); }
+  T* gradient_line(int64_t sorted) const { return (T*)b.turned + place_in_block<T>(2 * line<T>(H), sorted) + W<T>; }
+  T* state_line(int64_t sorted) const { return gradient_line(sorted) + line<T>(H); }
+  T* through_row(int64_t sorted) const { return through + place_in_block<T>(HP * W<T>, sorted); }
 
   Row row(int64_t t, int64_t sorted, int64_t place) const {
     const int64_t row = row_at(s, sorted), at = t * s.batch + row;
     const T* save = saved + (at - s.saved_from) * saved_blocks<R, Z>(matrix) * H;
     return {state_before(s, output, h0, t, row, sorted), output + at * H, save,
             grad_output + t * b.grad_step + row * b.grad_row, matrix ? save + (1 + Z) * H : state_line(sorted),
-            through + sorted * HP * W<T>, chunk + place * W<T>, states + place * W<T>, carry + row * H,
+            through_row(sorted), chunk + place * W<T>, states + place * W<T>, carry + row * H,
             matrix ? nullptr : gradient_line(sorted)};
   }
 
@@ -166,7 +167,7 @@ struct GoruBackwardStep {
   }
 
   void add_bias(int64_t block, int64_t p, Vec<T> value) const {
-    T* to = bias + (block * HP + p) * W<T>;
+    T* to = bias + block * bias_size<T>(H) + p * W<T>;
     store(to, load(to) + value);
   }
 
@@ -184,7 +185,7 @@ struct GoruBackwardStep {
     T* sums = (T*)b.angles + block * RowMesh<T>::sums_size(H, mesh.layers);
     mesh.template back<N>(state_line(first), gradient_line(first), 2 * line<T>(H), sums);
     for (int64_t i = first; i < first + N; ++i) {
-      T *g = gradient_line(i), *out = through + i * HP * W<T>;
+      T *g = gradient_line(i), *out = through_row(i);
       for (int64_t u = 0; u < HP * W<T>; u += W<T>) store(out + u, Z ? load(out + u) + load(g + u) : load(g + u));
     }
   }
@@ -199,7 +200,7 @@ struct GoruBackwardStep {
       constexpr int NU = decltype(count)::value;
       for (int r = 0; r < MR; ++r)
         for (int u = 0; u < NU; ++u) {
-          T* out = through + ((first + r) * HP + p + u) * W<T>;
+          T* out = through_row(first + r) + (p + u) * W<T>;
           store(out, Z ? load(out) + acc[r * NU + u] : acc[r * NU + u]);
         }
     });
@@ -217,7 +218,7 @@ struct GoruBackwardStep {
       const int64_t sorted = block * kRows + offset + r;
       left[r] = chunk + (from + sorted) * W<T>;
       if (r < stay) at[r] = row(t, sorted, place + sorted);
-      else at[r].through = through + sorted * HP * W<T>, at[r].carry = carry + row_at(s, sorted) * H;
+      else at[r].through = through_row(sorted), at[r].carry = carry + row_at(s, sorted) * H;
     }
     // What is read after the product is fetched while it is computed.
     const int64_t blocks = saved_blocks<R, Z>(matrix), u = begin * W<T>, bytes = (end - begin) * kVectorBytes;
@@ -316,7 +317,7 @@ void goru_finish(const GoruFinish* f) {
       T sum = from[I];  // of the column of ones; b_h has its own sums
       if (g == f->gates - 1) {
         sum = T(0);
-        for (int64_t i = 0; i < f->blocks; ++i) sum += ((const T*)f->bias)[i * Hp + u];
+        for (int64_t i = 0; i < f->blocks; ++i) sum += ((const T*)f->bias)[i * bias_size<T>(H) + u];
       }
       ((T*)f->grad_bias)[g * H + u] = sum;
     }

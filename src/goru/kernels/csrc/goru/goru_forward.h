@@ -1,6 +1,7 @@
 // The GORU recurrence, forward. Each thread has the same blocks of rows for all steps of a call, so there is no barrier
-// between steps, unless threads have to share rows (team.h). In a step first comes v = U h', by the rotations of a shallow mesh or as a product; then the products of
-// the gates, and everything that follows happens on the accumulators of one tile:
+// between steps, unless threads have to share rows (team.h). In a step first comes v = U h', by the rotations of a
+// shallow mesh or as a product; then the products of the gates, and everything that follows happens on the accumulators
+// of one tile:
 //
 //   v = U h',  r = sigma(W_r h' + W_rx x + b_r),  z likewise,  c = modReLU(W_x x + r v, b_h),  h = z h' + (1 - z) c
 //
@@ -47,24 +48,31 @@ struct GoruStep {
   const Shape& s;
   const RowMesh<T> mesh;
   const int64_t H, HP;
+  const bool stream_saved;  // only whole lines can be written past the caches
   const T *x, *h0, *bias;
   const T *recurrent, *inputs = nullptr, *u = nullptr;  // packed weights: of the gates, of x, of U
   T *output, *saved;
 
   explicit GoruStep(const GoruForward& f)
-      : f(f), s(f.shape), mesh(s.hidden, f.mesh), H(s.hidden), HP(panels<T>(H)), x((const T*)f.x), h0((const T*)f.h0),
+      : f(f), s(f.shape), mesh(s.hidden, f.mesh), H(s.hidden), HP(panels<T>(H)),
+        stream_saved(f.stream && H % W<T> == 0), x((const T*)f.x), h0((const T*)f.h0),
         bias((const T*)f.bias), recurrent((const T*)f.packed), output((T*)f.output), saved((T*)f.saved) {
     if (!recurrent) return;
     inputs = recurrent + (R + Z) * HP * H * W<T>;
     u = inputs + NG * HP * s.inputs * W<T>;
   }
 
-  T* turned(int64_t sorted) const { return line_row<T>(f.turned, H, sorted); }
+  T* turned(int64_t sorted) const { return (T*)f.turned + place_in_block<T>(line<T>(H), sorted) + W<T>; }
 
   struct Row {
     const T *before, *turned;
     T *out, *save;
   };
+
+  void keep_for_backward(T* p, Vec<T> v, int64_t n) const {
+    if (stream_saved) stream(p, v, n);
+    else store(p, v, n);
+  }
 
   // One unit vector of one row, in two halves: from the sums to the gates, and from those to the new state. What follows a
   // product takes the first half for all its vectors and then the second: each is a chain of operations that wait for
@@ -85,17 +93,17 @@ struct GoruStep {
     store(row.out + u, h, n);
     if (!row.save) return;
     if constexpr (R) {
-      if (f.mesh.kind == kMatrix) store(row.save + (1 + Z) * H + u, v, n);
+      if (f.mesh.kind == kMatrix) keep_for_backward(row.save + (1 + Z) * H + u, v, n);
     }
     if constexpr (R && Z) {
       const Vec<T> cut = (Vec<T>)((IVec<T>)(c == T(0)) & (IVec<T>)bits<T>(splat(T(-0.0))));
-      store(row.save + u, with_sign<T>(r, c), n);
-      store(row.save + H + u, s.modrelu ? with_sign<T>(z, cut) : z, n);
+      keep_for_backward(row.save + u, with_sign<T>(r, c), n);
+      keep_for_backward(row.save + H + u, s.modrelu ? with_sign<T>(z, cut) : z, n);
     } else if constexpr (R) {
-      store(row.save + u, r, n);
+      keep_for_backward(row.save + u, r, n);
     } else if constexpr (Z) {
-      store(row.save + u, z, n);
-      store(row.save + H + u, c, n);
+      keep_for_backward(row.save + u, z, n);
+      keep_for_backward(row.save + H + u, c, n);
     }
   }
 
@@ -125,7 +133,7 @@ struct GoruStep {
     const int64_t blocks = saved_blocks<R, Z>(f.mesh.kind == kMatrix), bytes = (end - begin) * kVectorBytes;
     for (int r = 0; r < MR; ++r) {
       prefetch<true>(at[r].out, begin * W<T>, bytes);
-      if (saved)
+      if (saved && !stream_saved)
         for (int64_t k = 0; k < blocks; ++k) prefetch<true>(at[r].save, k * H + begin * W<T>, bytes);
     }
     by_panels<MR>(begin, end, [&](int64_t p, auto count) __attribute__((always_inline)) {
@@ -228,6 +236,7 @@ struct GoruStep {
     FlushDenormals flush;
     const Shared<GoruForward>& call = *(Shared<GoruForward>*)context;
     GoruStep(call.arguments).run(Team(call.arguments.shape, index, count, call.meetings, call.arguments.packed));
+    flush_streams();
   }
 };
 

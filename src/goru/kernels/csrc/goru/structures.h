@@ -14,6 +14,7 @@ struct GoruForward {
   const void *weight_ih, *weight_hh, *u;
   void *output, *saved;                      // saved: null in inference
   void* turned;                              // a line for each row: U h
+  int64_t stream;                            // whether `saved` is so large that it is written past the caches
 };
 
 struct GoruBackward {
@@ -24,10 +25,10 @@ struct GoruBackward {
   const void *grad_output, *x, *h0, *output, *saved, *packed, *packed_input;
   void* carry;    // (B, H): gradient of the state after the steps done so far; grad_h_n at first, grad_h0 at the end
   void* chunk;    // gradients of the pre-activations, states and inputs of the chunk, in panels
-  void* through;  // (B, H padded): what reaches the state before without a gate's product, g * z + dv U
+  void* through;  // H padded, for each row: what reaches the state before without a gate's product, g * z + dv U
   void* turned;   // two lines for each row: dv and U h, on their way back through the rotations
   void *wide, *square;  // sums of the weight gradients for each group, see goru_backward.h
-  void* bias;     // (blocks of rows, H padded): gradient of b_h
+  void* bias;     // for each block of rows: gradient of b_h
   void* angles;   // (blocks of rows, sums of a mesh), or null
   void* grad_x;   // or null
 };
@@ -43,7 +44,7 @@ struct Compared {
 struct GoruStream {
   GoruForward forward;             // without x, h0, output and turned
   int64_t dtype;
-  int64_t line;                    // bytes of a line of `turned`
+  int64_t turned, block_rows;      // bytes of `turned` for each block of rows
   Compared angles, bias, memory;   // what the table, or U, and a scaled bias were computed from
 };
 
@@ -62,11 +63,10 @@ struct GoruFinish {
 struct GoruSizes {
   int64_t packed, packed_backward, packed_input;
   int64_t chunk_row;         // chunk buffer, for each row
-  int64_t through_row;       // for each row of the batch
-  int64_t line;              // of `turned`
+  int64_t through, turned;   // for each block of rows; backward has twice as much of `turned`
   int64_t wide, square;      // sums of the weight gradients; `square` for each matrix
   int64_t groups;            // of rows with their own sums, at most
-  int64_t bias, block_rows;  // one vector of `bias` for each block of `block_rows` rows
+  int64_t bias, block_rows;  // sums of `bias` for each block of `block_rows` rows
   int64_t saved;             // for each row and step
   int64_t mesh, angles;      // the table of a mesh, and its sums for each block of rows
 };

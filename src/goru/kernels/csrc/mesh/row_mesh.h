@@ -47,11 +47,6 @@ constexpr int64_t line(int64_t hidden) {
 }
 
 template <class T>
-inline T* line_row(void* lines, int64_t hidden, int64_t i) {
-  return (T*)lines + i * line<T>(hidden) + W<T>;
-}
-
-template <class T>
 struct RowMesh {
   const int64_t H, P, layers;  // P: vectors of a row
   const bool fft;
