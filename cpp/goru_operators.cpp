@@ -116,13 +116,13 @@ std::tuple<Tensor, Tensor> goru(const Tensor& x_, const Tensor& h0_, const Tenso
   GoruSizes sizes;
   goru_goru_sizes(code, gates, &mesh, I, H, &sizes);
   const Tensor packed = T * B > kUnpackedRows ? at::empty({sizes.packed}, x.options()) : Tensor();
-  const Tensor turned = at::empty({sizes.line * B}, x.options()), table = at::empty({sizes.mesh}, x.options());
+  const int64_t blocks = (B + sizes.block_rows - 1) / sizes.block_rows;
+  const Tensor turned = at::empty({sizes.turned * blocks}, x.options()), table = at::empty({sizes.mesh}, x.options());
   if (packed.defined())
     goru_goru_pack(code, gates, address(weight_ih), address(weight_hh), address(u), I, H, packed.data_ptr());
   if (angles.defined()) goru_goru_mesh(code, &mesh, H, address(angles), table.data_ptr());
   mesh.table = address(table);
   const double flops = 2.0 * T * B * H * ((G - 1 + u.defined()) * H + G * I + 3 * mesh.layers + 20);
-  const int64_t blocks = (B + sizes.block_rows - 1) / sizes.block_rows;
   const int64_t threads = std::max<int64_t>(1, std::min({int64_t(at::get_num_threads()), blocks,
                                                          int64_t(std::min(flops / kThreadFlops, 1e9))}));
   const Shape shape{T, B, I, H, reset, update, reverse, bias.defined(), 0, T, threads,

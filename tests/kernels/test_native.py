@@ -94,11 +94,11 @@ def test_results_do_not_depend_on_the_number_of_threads_or_the_run(ragged: bool)
 
 
 SMALL = {
-    "GORU by rotations": lambda: goru.GORU(5, 72, 2, bidirectional=True, backend="native"),
+    "GORU by rotations": lambda: goru.GORU(5, 64, 2, bidirectional=True, backend="native"),
     "GORU by a matrix": lambda: goru.GORU(5, 72, mesh="tunable", capacity=72, backend="native"),
     "GORU without gates": lambda: goru.GORU(5, 40, reset_gate=False, update_gate=False, backend="native"),
     "GRU": lambda: goru.GRU(5, 72, 2, bidirectional=True, backend="native"),
-    "LSTM": lambda: goru.LSTM(5, 72, 2, bidirectional=True, backend="native"),
+    "LSTM": lambda: goru.LSTM(5, 64, 2, bidirectional=True, backend="native"),
 }
 
 
@@ -136,25 +136,35 @@ def test_results_do_not_depend_on_threads_that_share_rows(
         assert all(map(torch.equal, found, results[i % 2]))
 
 
+LARGE = SMALL | {
+    "EURNN": lambda: goru.EURNN(5, 256, 2, complex=False, bidirectional=True, backend="native"),
+    "EURNN, complex": lambda: goru.EURNN(5, 64, bidirectional=True, backend="native"),
+}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("kind", LARGE)
 def test_what_is_written_past_the_caches_has_the_same_bits(
     kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """72 units: some vectors are aligned, so that they can be written so, others are not."""
     torch.manual_seed(0)
-    layer, results, asked = SMALL[kind]().to(dtype), [], []
-    x, lengths = torch.randn(45, 11, 5, dtype=dtype), torch.randint(1, 46, (11,))
+    layer: Any = LARGE[kind]().to(dtype)
+    results: list[list[torch.Tensor]] = []
+    asked: list[bool] = []
+    x, lengths = torch.randn(45, 19, 5, dtype=dtype), torch.randint(1, 46, (19,))
+    intervals = (None,) if kind.startswith("EURNN") else (None, 7)
     for past in (False, True):
-        for module in ("gated", "goru"):
-            monkeypatch.setattr(f"goru.kernels.{module}.native.streams", lambda saves: asked.append(past) or past)  # noqa: B023
-        for interval in (None, 7):
-            layer.checkpoint = interval
+        for module in ("gated", "goru", "eurnn"):
+            monkeypatch.setattr(f"goru.kernels.{module}.native.streams", lambda tensor: asked.append(past) or past)  # noqa: B023
+        for interval in intervals:
+            if not kind.startswith("EURNN"):
+                layer.checkpoint = interval
             for given in (None, lengths):
                 output = layer(x, lengths=given)[0]
                 results.append([output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))])
     assert {False, True} == set(asked)
-    for before, after in zip(results[:4], results[4:], strict=True):
+    half = len(results) // 2
+    for before, after in zip(results[:half], results[half:], strict=True):
         assert all(map(torch.equal, before, after))
 
 

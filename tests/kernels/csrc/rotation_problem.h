@@ -46,7 +46,7 @@ void rotation_problem(const MeshTable& mesh_table, const EurnnTable& table, bool
             scratch(sizes.scratch * s.threads);
   EurnnArguments e = {};
   e.shape = s, e.mesh = mesh, e.x = x.get(), e.weight = weight.get(), e.bias = s.modrelu ? bias.get() : nullptr;
-  e.state = state.get(), e.output = output.get(), e.saved = complex ? saved.get() : nullptr, e.scratch = scratch.get();
+  e.state = state.get(), e.output = output.get(), e.saved = complex ? saved.get() : nullptr, e.scratch = scratch.get(), e.stream = between(0, 1);
   e.shape.first = 0, e.shape.last = s.steps;
   table.forward(&e);
   output.result("output"), state.result("h_n");

@@ -16,7 +16,7 @@ from ..goru import native as goru_native
 from ..goru.reference import GoruInputs, GoruOptions
 from ..mesh.native import Coefficients, MeshArguments
 from ..native import library
-from ..native.call import Call, check, dtype_code, pointer, rows
+from ..native.call import Call, check, dtype_code, pointer, rows, streams
 from ..native.library import pooled_empty, scratch
 from ..native.structures import Shape, structure
 from . import native_matrix
@@ -24,7 +24,8 @@ from .reference import EurnnInputs, EurnnOptions
 
 EurnnArguments = structure(
     "EurnnArguments", (Shape, "shape"), (MeshArguments, "mesh"),
-    (c_void_p, "x weight bias state output saved scratch grad_output h0"), (c_int64, "grad_step grad_row depth"),
+    (c_void_p, "x weight bias state output saved scratch"), (c_int64, "stream"),
+    (c_void_p, "grad_output h0"), (c_int64, "grad_step grad_row depth"),
     (c_void_p, "gradients inputs sums weights grad_x"),
 )  # fmt: skip
 EurnnSizes = structure("EurnnSizes", (c_int64, "lanes scratch gradients inputs sums angles"))
@@ -108,7 +109,7 @@ def forward(inputs: EurnnInputs, options: EurnnOptions, save: bool) -> tuple[Ten
         output, h_n, _ = goru_native.forward(*_as_goru(inputs, options), save=False)
         return output, h_n, output.new_empty(0)
     e = EurnnCall(inputs, options)
-    output = torch.empty((e.T, e.B, e.H), dtype=e.dtype, device="cpu")
+    output = pooled_empty((e.T, e.B, e.H), e.dtype)
     saves = pooled_empty(saved(inputs, options) if save else (0,), e.state_dtype)
     state = e.h0.clone()
     if e.B == 0:
@@ -120,6 +121,7 @@ def forward(inputs: EurnnInputs, options: EurnnOptions, save: bool) -> tuple[Ten
             output=output.data_ptr(),
             saved=saves.data_ptr() if saves.numel() else None,
             scratch=memory["scratch"],
+            stream=streams(output),
         )
         e.forward(e.library.goru_eurnn_forward, call, mesh.complex)
     return output, state, saves

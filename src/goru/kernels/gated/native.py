@@ -18,6 +18,8 @@ from .reference import GatedOptions, GruInputs, LstmInputs
 
 GRU, LSTM = 0, 1  # as in csrc/gated/structures.h
 GATES = {GRU: 3, LSTM: 4}
+SINGLE_ROW_WEIGHTS = 1 << 19  # bytes of weight_hh up to which a single row trains without packed ones,
+SINGLE_ROW_CHUNK = 1 << 18  # and with smaller chunks
 CELL_STEPS = 32  # c of an LSTM is saved before every so many steps; the backward pass recomputes the others
 
 GatedSizes = structure(
@@ -98,6 +100,11 @@ class GatedCall(Call):
         self.sizes = _sizes(self.code, self.cell, I, H)
         self.block_rows = self.sizes.block_rows
         self.step_flops = 2.0 * B * H * (G * (H + I) + 40)  # products, activations
+        # A single row of few units needs more memory for packed weights and a whole chunk than for all the rest.
+        small = B == 1 and self.sizes.padded == H and self.weight_hh.nbytes <= SINGLE_ROW_WEIGHTS
+        self.packs_backward = not small
+        if small:
+            self.chunk_bytes = SINGLE_ROW_CHUNK
 
     def forward_elements(self) -> dict[str, int]:
         """The sizes of the buffers of a forward pass."""
@@ -201,9 +208,8 @@ def backward(
     interval = options.checkpoint or (T if g.c0 is None else max(1, steps // CELL_STEPS) * CELL_STEPS)
     interval = T if steps >= T and options.checkpoint is None else min(interval, T)
     layout = g.layout(s.chunk_row, s.groups, interval)
-    packs = B > 1 or s.padded > H  # a single row needs no packed weights
     elements = {
-        "packed": s.packed_backward if packs else 0,
+        "packed": s.packed_backward if g.packs_backward else 0,
         "packed_input": s.packed_input if needs_x else 0,
         "through": s.through * g.blocks,
         "chunk": s.chunk_row * layout.rows,
@@ -223,15 +229,16 @@ def backward(
     with scratch(elements, dtype.itemsize, zeros) as memory:
         square = weight_hh.data_ptr() if in_place else memory["square"]
         if B > 0:
-            if packs:
+            if g.packs_backward:
                 g.library.goru_gated_pack_backward(g.code, g.cell, g.weight_hh.data_ptr(), H, memory["packed"])
             if needs_x:
                 g.library.goru_gated_pack_input(g.code, g.cell, g.weight_ih.data_ptr(), I, H, memory["packed_input"])
             call = GatedBackward(
                 g.shape, grad_step, grad_row, layout, grad.data_ptr(), g.x.data_ptr(), g.h0.data_ptr(),
-                output.data_ptr(), gates.data_ptr(), memory["packed_input"], memory["packed"] if packs else None,
-                g.weight_hh.data_ptr(), carries[0].data_ptr(), carries[-1].data_ptr(), memory["chunk"],
-                memory["through"], memory["wide"], square, memory["bias_sums"], pointer(dx), cells.data_ptr(), 0,
+                output.data_ptr(), gates.data_ptr(), memory["packed_input"],
+                memory["packed"] if g.packs_backward else None, g.weight_hh.data_ptr(), carries[0].data_ptr(),
+                carries[-1].data_ptr(), memory["chunk"], memory["through"], memory["wide"], square,
+                memory["bias_sums"], pointer(dx), cells.data_ptr(), 0,
             )  # fmt: skip
             recompute = None
             if options.checkpoint is not None:

@@ -13,8 +13,7 @@ from . import library
 from .structures import ChunkLayout, Shape
 
 CALL_FLOPS = 1e9  # most work in one library call, between two checks for Ctrl-C: a tenth of a second at most
-CHUNK_BYTES = 1 << 20  # what a chunk of a backward pass has in the cache,
-FEW_ROWS_CHUNK_BYTES = 1 << 18  # and with so few rows that buffers and weights are most of a layer's memory
+CHUNK_BYTES = 1 << 20  # what a chunk of a backward pass has in the cache
 GROUP_ROWS = 128  # least rows (t, b) of a group: with fewer its sums take longer to add up than to make
 STREAMED_BYTES = 4 << 20  # what a forward pass saves, from which on it is written past the caches
 UNPACKED_ROWS = 8  # up to this many rows (t, b) a forward pass reads the weights as they are
@@ -32,6 +31,7 @@ class Call:
     """
 
     call_flops = CALL_FLOPS
+    chunk_bytes = CHUNK_BYTES
     shares_rows = False  # whether several threads can work on the same rows (csrc/base/team.h)
     block_rows: int
     step_flops: float
@@ -67,8 +67,7 @@ class Call:
         """Steps of one call of the library; `chunk_step`: the elements that a step has in the chunk buffer."""
         steps = min(self.T, int(self.call_flops / max(1.0, self.step_flops)))
         if chunk_step:
-            chunk = CHUNK_BYTES if self.block_rows <= self.B else FEW_ROWS_CHUNK_BYTES
-            steps = min(steps, chunk // self.dtype.itemsize // chunk_step)
+            steps = min(steps, self.chunk_bytes // self.dtype.itemsize // chunk_step)
         return max(1, steps)
 
     def whole_chunks(self, chunk: int) -> int:

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 struct Scratch {
-  alignas(64) char near[16384];
+  alignas(64) char near[32768];
   void* far = nullptr;
   void* memory = near;
 

@@ -132,11 +132,19 @@ inline void store(T* p, Vec<T> v, int64_t n) {
   else store_part(p, v, n);
 }
 
-// Stores past the caches, for what is not read again soon: the processor neither reads the lines first nor keeps them.
+// Whether vectors can be stored past the caches.
+#if defined(__AVX2__) && !defined(GORU_VECTOR_BYTES)
+#define GORU_STREAMS 1
+#else
+#define GORU_STREAMS 0
+#endif
+constexpr bool kStreams = GORU_STREAMS;
+
+// A store past the caches, for what is not read again soon: the processor neither reads the lines first nor keeps them.
 // Aligned vectors only; others are stored as usual. Before another thread reads them: flush_streams().
 template <class T>
 inline void stream(T* p, Vec<T> v, int64_t n) {
-#if defined(__x86_64__) && !defined(GORU_VECTOR_BYTES) && (defined(__AVX2__) || defined(__AVX512F__))
+#if GORU_STREAMS
   if (__builtin_expect(n >= W<T> && (uintptr_t)p % kVectorBytes == 0, 1)) {
     typedef float Floats __attribute__((vector_size(kVectorBytes)));
 #if defined(__clang__)
@@ -153,7 +161,7 @@ inline void stream(T* p, Vec<T> v, int64_t n) {
 }
 
 inline void flush_streams() {
-#if defined(__x86_64__)
+#if GORU_STREAMS
   _mm_sfence();
 #endif
 }

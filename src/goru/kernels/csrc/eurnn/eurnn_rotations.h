@@ -8,6 +8,7 @@
 #include "base/modrelu.h"
 #include "base/rows.h"
 #include "base/threads.h"
+#include "base/transpose.h"
 #include "eurnn/lane_products.h"
 #include "eurnn/structures.h"
 #include "mesh/rotations.h"
@@ -57,6 +58,11 @@ struct Eurnn {
 
   // Lanes `from` ... `to` - 1 of a state from rows of a (B, H) tensor of torch, and back.
   void read(const T* tensor, int64_t block, int64_t from, int64_t to, T* lanes) const {
+    if (!C && to - from == L) {
+      const T* rows[L];
+      for (int64_t l = 0; l < L; ++l) rows[l] = tensor + row(block, l) * H;
+      return rows_to_lanes<T>(rows, H, [&](int64_t u, Vec<T> values) { store(lanes + u * L, values); });
+    }
     for (int64_t l = from; l < to; ++l) {
       const T* line = tensor + row(block, l) * H * kParts;
       for (int64_t u = 0; u < H; ++u)
@@ -115,7 +121,9 @@ struct Eurnn {
       GORU_UNROLL
       for (int c = 0; c < kParts; ++c) {
         a[c] = load(h + (c * H + u + n) * L) + from_x[c][n];
-        if (save) store(save + (c * H + u + n) * L, a[c]);
+        if (!save) continue;
+        if (e.stream) stream(save + (c * H + u + n) * L, a[c], L);
+        else store(save + (c * H + u + n) * L, a[c]);
       }
       activate(a, u + n);
       GORU_UNROLL
@@ -139,13 +147,16 @@ struct Eurnn {
         for (; u + 4 <= H; u += 4) units<4>(u, h, input, save);
         for (; u < H; ++u) units<1>(u, h, input, save);
       }
-      for (int64_t l = 0; l < rows; ++l) {
-        T* line = output + (t * s.batch + row(block, l)) * H;
-        if (l < n)
-          for (int64_t i = 0; i < H; ++i) line[i] = h[i * L + l];
-        else
-          memset(line, 0, sizeof(T) * H);
-      }
+      T* lines[L];
+      for (int64_t l = 0; l < rows; ++l) lines[l] = output + (t * s.batch + row(block, l)) * H;
+      if (n == L) lanes_to_rows(h, H, lines, e.stream && H % L == 0);
+      else
+        for (int64_t l = 0; l < rows; ++l) {
+          if (l < n)
+            for (int64_t i = 0; i < H; ++i) lines[l][i] = h[i * L + l];
+          else
+            memset(lines[l], 0, sizeof(T) * H);
+        }
       // rows that end here, or go on in the next call
       const int64_t stay = step + 1 < s.last ? lanes_at(block, step + 1) : 0;
       if (stay < n) write(h, block, stay, n, state);
@@ -188,10 +199,13 @@ struct Eurnn {
       later = n;
       if (n > 0) {
         const int64_t k = place(step, block);
-        for (int64_t l = 0; l < n; ++l) {
-          const T* line = grad_output + t * e.grad_step + row(block, l) * e.grad_row;
-          for (int64_t u = 0; u < H; ++u) g[u * L + l] += line[u];
-        }
+        const T* lines[L];
+        for (int64_t l = 0; l < n; ++l) lines[l] = grad_output + t * e.grad_step + row(block, l) * e.grad_row;
+        if (n == L)
+          rows_to_lanes<T>(lines, H, [&](int64_t u, Vec<T> grad) { store(g + u * L, load(g + u * L) + grad); });
+        else
+          for (int64_t l = 0; l < n; ++l)
+            for (int64_t u = 0; u < H; ++u) g[u * L + l] += lines[l][u];
         if constexpr (!C) {  // activity and sign of a are those of h; y is only borrowed
           if (s.modrelu) {
             if (n < L) memset(y, 0, sizeof(T) * size);
@@ -257,6 +271,7 @@ struct Eurnn {
     const Eurnn self(*(const EurnnArguments*)context);
     T* h = (T*)self.e.scratch + index * scratch(self.I, self.H, self.e.mesh.rotations);
     for (int64_t block = index; block < self.blocks; block += count) self.forward_block(block, h, h + self.size);
+    flush_streams();
   }
 
   static void backward_thread(void* context, int index, int count) {

@@ -14,6 +14,7 @@ struct EurnnArguments {
   void* output;                   // (T, B, H), real
   void* saved;                    // pre-activations, [t][block of lanes][component][unit][lane], or null
   void* scratch;                  // for each thread
+  int64_t stream;                 // whether `output` is so large that it and `saved` are written past the caches
   // backward
   const void *grad_output, *h0;
   int64_t grad_step, grad_row;

@@ -51,12 +51,12 @@ struct GatedStep {
   const GatedForward& f;
   const Shape& s;
   const int64_t H, HP;
-  const bool stream_saved;  // only whole lines can be written past the caches
+  const bool stream_saved;  // where all rows of `saved` can be aligned
   const T *x, *h0, *bias, *recurrent, *inputs;  // the last two: packed weights
   T *output, *saved, *cell;
 
   explicit GatedStep(const GatedForward& f)
-      : f(f), s(f.shape), H(s.hidden), HP(panels<T>(H)), stream_saved(f.stream && H % W<T> == 0), x((const T*)f.x),
+      : f(f), s(f.shape), H(s.hidden), HP(panels<T>(H)), stream_saved(kStreams && f.stream && H % W<T> == 0), x((const T*)f.x),
         h0((const T*)f.h0), bias((const T*)f.bias),
         recurrent((const T*)f.packed), inputs(recurrent ? recurrent + Cell::kGates * HP * H * W<T> : nullptr),
         output((T*)f.output), saved((T*)f.saved), cell((T*)f.cell) {}

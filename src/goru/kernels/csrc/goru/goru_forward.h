@@ -48,14 +48,14 @@ struct GoruStep {
   const Shape& s;
   const RowMesh<T> mesh;
   const int64_t H, HP;
-  const bool stream_saved;  // only whole lines can be written past the caches
+  const bool stream_saved;  // where all rows of `saved` can be aligned
   const T *x, *h0, *bias;
   const T *recurrent, *inputs = nullptr, *u = nullptr;  // packed weights: of the gates, of x, of U
   T *output, *saved;
 
   explicit GoruStep(const GoruForward& f)
       : f(f), s(f.shape), mesh(s.hidden, f.mesh), H(s.hidden), HP(panels<T>(H)),
-        stream_saved(f.stream && H % W<T> == 0), x((const T*)f.x), h0((const T*)f.h0),
+        stream_saved(kStreams && f.stream && H % W<T> == 0), x((const T*)f.x), h0((const T*)f.h0),
         bias((const T*)f.bias), recurrent((const T*)f.packed), output((T*)f.output), saved((T*)f.saved) {
     if (!recurrent) return;
     inputs = recurrent + (R + Z) * HP * H * W<T>;
