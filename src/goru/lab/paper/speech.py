@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from goru.lab.paper.columns import RUN_COLUMNS, Cell, Column, Measure, agreement, in_paper, on_files, score
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
@@ -86,11 +87,11 @@ EXPERIMENT = Experiment(
         optimizer=OptimizerConfig(rule="adam", lr=0.001),
         task=Speech(),
     ),
-    models=EQUAL_MODELS,
+    models={**EQUAL_MODELS, "goru-memory": replace(EQUAL_MODELS["goru-memory"], memory=3)},
     on_request={
         "raw": {"task.normalize": False},
         "timit": {"task.data": "timit"},
-        "memory3": {"layer.memory": 3},
+        "memory10": {"layer.memory": 10},
         "memory100": {"layer.memory": 100},
     },
     generated=Smaller({"task.data": "generated"}),
@@ -113,8 +114,8 @@ EXPERIMENT = Experiment(
         "decibels, 20 log10, it is 75.4 times as large: by size the paper's unit.",
         "The paper does not say that spectra were normalized: `raw` is the variant in which the network sees and "
         "predicts the log-magnitudes themselves.",
-        "GORU's memory is 10 steps, the better of two by validation error (seed 0, FFT mesh: 0.739; 0.790 with 100 "
-        "steps); `memory3` and `memory100` are others.",
+        "GORU's memory is 3 steps, by validation error (seed 0): 0.726, with 2, 5 and 10 steps 0.730, 0.727 and 0.730; "
+        "in the FFT mesh, with 3, 5, 10 and 100 steps, 0.730, 0.732, 0.739 and 0.790. Without a memory: 0.729.",
         "At most 100 epochs, stopped after 10 without a lower validation error: in runs of 40 epochs those of "
         "GRU and EURNN were still falling (EURNN 0.831, 0.820, 0.811 after 30, 35, 40).",
     ),
