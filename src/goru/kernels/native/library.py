@@ -144,7 +144,7 @@ _new_capsule.argtypes, _new_capsule.restype = [c_void_p, c_char_p, c_void_p], ct
 def pooled_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """torch.empty for large tensors that come and go with each training step: the memory is reused by the next."""
     total = math.prod(shape) * dtype.itemsize
-    if total < 1 << 20:
+    if total < 1 << 17:
         return torch.empty(shape, dtype=dtype, device="cpu")
     code = 5 if dtype.is_complex else 2
     managed = None
