@@ -274,6 +274,15 @@ def test_processes_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert said == f"goru: {why}"
 
 
+def test_dropout_is_refused(tmp_path: Path) -> None:
+    """What is dropped would depend on the number of processes; nothing is written."""
+    config = small("babi", "gru", {"task.dropout": 0.3})
+    said = ["LabError: a network with dropout trains in one process", "silent 1"]
+    ended = together(tmp_path / "group", train_apart, config, tmp_path / "runs")
+    assert [one.startswith(start) for one, start in zip(ended, said, strict=True)] == [True, True], ended
+    assert not (tmp_path / "runs").exists()
+
+
 def test_more_processes_than_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,6 +134,28 @@ def test_an_eurnn_can_start_with_the_authors_epsilon() -> None:
     assert paper.experiment("denoise").config("eurnn-real", "epsilon-init").layer.init == "epsilon"
 
 
+@pytest.mark.parametrize("gates", [{}, {"reset_gate": False}])
+def test_goru_can_start_with_the_authors_noise(gates: dict[str, Any]) -> None:
+    """b_z uniform within Glorot's bound for a vector; everything else as published."""
+    H = 300
+    torch.manual_seed(0)
+    plain: Any = make_layer(LayerConfig(hidden_size=H, **gates), 3)
+    torch.manual_seed(0)
+    noise: Any = make_layer(LayerConfig(hidden_size=H, init="noise", **gates), 3)
+    begin = H if plain.reset_gate else 0
+    b_z, bound = noise.bias_l0[begin : begin + H], (3 / H) ** 0.5
+    assert b_z.abs().max() <= bound
+    assert b_z.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+    with torch.no_grad():
+        b_z.zero_()
+    for ours, theirs in zip(noise.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    wrongs: list[dict[str, Any]] = [{"update_gate": False}, {"memory": 10}]
+    for wrong in wrongs:
+        with pytest.raises(ValueError, match="needs the update gate, and no memory"):
+            make_layer(LayerConfig(hidden_size=8, init="noise", **wrong), 3)
+
+
 @pytest.mark.parametrize("options", [{"init": "chrono"}, {"memory": 10}])
 def test_chrono_and_memory_need_each_other(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="together or not at all"):

@@ -25,6 +25,7 @@ RUNS = [
     small("denoise", "gru"),
     small("parenthesis", "lstm", {"optimizer.rule": "adam"}),
     small("penn_treebank", "goru", {"optimizer.schedule": "linear"}),
+    small("babi", "goru", {"task.dropout": 0.3}),
 ]
 
 

@@ -37,15 +37,22 @@ def _arguments(layer: LayerConfig) -> dict[str, Any]:
 
 
 def _goru(input_size: int, layer: LayerConfig) -> nn.Module:
-    """A GORU, optionally with an initialization from the study, or with a part replaced."""
+    """A GORU, optionally with the authors' noise or an initialization from the study, or with a part replaced."""
     import goru
     from goru.lab.ablations import AblatedGORU
     from goru.layers.starts import MemoryStart, start_with_memory
 
-    studied = layer.init in STUDIED
+    studied, H = layer.init in STUDIED, layer.hidden_size
     if studied and layer.memory is None:
         raise ValueError(f"init {layer.init} needs a memory, a number of steps")
-    made = goru.GORU(input_size, layer.hidden_size, init="published" if studied else layer.init, **_arguments(layer))
+    if layer.init == "noise" and (layer.memory is not None or not layer.update_gate):
+        raise ValueError("init noise needs the update gate, and no memory")
+    start = "june2017" if layer.init == "june2017" else "published"
+    made = goru.GORU(input_size, H, init=start, **_arguments(layer))
+    if layer.init == "noise":
+        bias = made.get_parameter("bias_l0").data  # r, z, candidate; r only if there is a reset gate
+        bound = math.sqrt(3 / H)  # Glorot's for a vector of H
+        bias[-2 * H : -H].uniform_(-bound, bound)
     if studied:
         how, bias_over = STUDIED[layer.init]
         parameters = {name.removesuffix("_l0"): parameter.data for name, parameter in made.named_parameters()}
@@ -111,7 +118,7 @@ CELLS: dict[str, Cell] = {
     "goru": Cell(
         _goru,
         reads=("mesh", "capacity", "reset_gate", "update_gate", "orthogonal", "modrelu", "memory", "init", "backend"),
-        starts=("published", "june2017", *STUDIED),
+        starts=("published", "june2017", "noise", *STUDIED),
     ),
     "eurnn": Cell(_eurnn, reads=("mesh", "capacity", "complex", "init", "backend"), starts=("published", "epsilon")),
     "gru": Cell(functools.partial(_gated, "GRU"), reads=("memory", "init"), starts=("published", "torch", "chrono")),
@@ -156,8 +163,8 @@ class LayerConfig:
     memory: int | None = None
     """How many steps a state lasts when training begins (GORU; GRU and LSTM with `init` chrono)."""
     init: Start = "published"
-    """Initialization: published, june2017 (GORU), epsilon (EURNN: the authors' epsilon as bias), torch or chrono (GRU,
-    LSTM), or one of the study `starts` (GORU)."""
+    """Initialization: published, june2017 or noise (GORU; noise: the authors' noise in the update gate's bias), epsilon
+    (EURNN: the authors' epsilon as bias), torch or chrono (GRU, LSTM), or one of the study `starts` (GORU)."""
     backend: BackendName = "auto"
     """Implementation of GORU and EURNN (triton: GORU on NVIDIA devices)."""
 

@@ -58,14 +58,21 @@ class QuestionReader(nn.Module):
 
     The last outputs of the first two are concatenated into a single input of the third, whose output gives the answer.
     With `sequence`, the third reads the outputs over the statements at every step, each beside the last output over the
-    question, and its last output gives the answer.
+    question, and its last output gives the answer. `dropout` acts on the word vectors and on what the head reads.
     """
 
     def __init__(
-        self, make_recurrent: MakeRecurrent, words: int, embedding: int, answers: int, sequence: bool = False
+        self,
+        make_recurrent: MakeRecurrent,
+        words: int,
+        embedding: int,
+        answers: int,
+        sequence: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.sequence = sequence
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.embedding = nn.Embedding(words, embedding)
         nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
         self.statements: Any = make_recurrent(embedding)
@@ -80,14 +87,15 @@ class QuestionReader(nn.Module):
         """Words (T, B) with their lengths (B), twice, to logits of the answer (B, O)."""
         device = self.head.weight.device
         lengths, question_lengths = statement_lengths.to(device), question_lengths.to(device)
-        read = run_padded(self.statements, self.embedding(statements.to(device)), lengths)
-        asked = run_padded(self.question, self.embedding(question.to(device)), question_lengths)
+        read = run_padded(self.statements, self.dropout(self.embedding(statements.to(device))), lengths)
+        asked = run_padded(self.question, self.dropout(self.embedding(question.to(device))), question_lengths)
         asked = last_output(asked, question_lengths)
         if self.sequence:
             both = torch.cat([read, asked.expand(len(read), -1, -1)], -1)
-            return self.head(last_output(run_padded(self.joined, both, lengths), lengths))
-        output, _ = self.joined(torch.cat([last_output(read, lengths), asked], -1).unsqueeze(0))
-        return self.head(output[0])
+            answer = last_output(run_padded(self.joined, both, lengths), lengths)
+        else:
+            answer = self.joined(torch.cat([last_output(read, lengths), asked], -1).unsqueeze(0))[0][0]
+        return self.head(self.dropout(answer))
 
 
 class LastStep(WithHead):

@@ -22,7 +22,7 @@ class Model:
     start_of: str = ""
     """The model that differs only in its initialization: claims about that one are also judged on this one."""
     ablation: bool = False
-    """Whether it is an ablation: reported in a sentence below the results, not in a column."""
+    """Whether it is an ablation or a second reading: reported in a sentence below the results, not in a column."""
 
 
 _NO_RESET, _NO_UPDATE = "GORU without reset gate", "GORU without update gate"
@@ -43,6 +43,7 @@ MODELS = {
         Model("lstm-chrono", "LSTM, chrono T", "LSTM", "#cc79a7", (2, 2)),
         Model("goru-no-reset", _NO_RESET, _NO_RESET, "#bd8300", (2, 2), ablation=True),
         Model("goru-no-update", _NO_UPDATE, _NO_UPDATE, "#8c8c8c", (6, 2, 1, 2), ablation=True),
+        Model("goru-noise", "GORU with noise in b_z", "GORU", "#d55e00", (1, 2), start_of="goru", ablation=True),
         Model("goru-free", "GORU with a free matrix for U", color="#d55e00", dashes=(2, 2), ablation=True),
         Model("goru-tanh", "GORU with tanh for modReLU", color="#d55e00", dashes=(6, 2, 1, 2), ablation=True),
     )

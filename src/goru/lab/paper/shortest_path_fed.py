@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from goru.lab.paper import shortest_path
+from goru.lab.paper.models import EQUAL_MODELS
 from goru.lab.tasks.shortest_path import ShortestPath
 
 _FIRST = shortest_path.EXPERIMENT
@@ -20,6 +21,7 @@ EXPERIMENT = dataclasses.replace(
     curves=False,
     folded="Results of this reading",
     summary="The shortest-path task with the true node before as input while the network answers.",
+    models=EQUAL_MODELS,
     base=dataclasses.replace(_FIRST.base, experiment="shortest_path_fed", task=ShortestPath(feed="path")),
     decisions=(
         "The paper does not say what the network reads while it answers. This reading feeds the node before, as a "

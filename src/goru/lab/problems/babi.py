@@ -89,8 +89,8 @@ class BabiProblem(DataProblem):
         self.steps_per_epoch = self._epochs.steps
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
-        sequence = self.task.joined == "sequence"
-        return QuestionReader(make_recurrent, len(self.words), self.task.embedding, len(self.answers), sequence)
+        task, sizes = self.task, (len(self.words), self.task.embedding, len(self.answers))
+        return QuestionReader(make_recurrent, *sizes, sequence=task.joined == "sequence", dropout=task.dropout)
 
     def batch(self, step: int) -> Asked:
         return self.sets["train"].batch(self._epochs.rows(step))

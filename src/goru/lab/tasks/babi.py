@@ -28,12 +28,16 @@ class Babi(Task):
     joined: Literal["last", "sequence"] = "last"
     """What the third network reads: the last outputs of the other two in one step, or the outputs over the statements
     step by step, each beside the last output over the question."""
+    dropout: float = 0.0
+    """Share of the word vectors' elements, and of the third network's output, that is zero in training."""
     questions: int = QUESTIONS
     """Training questions of generated data, as many again for the test set; the files have 1000."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= TASKS or self.embedding < 1 or self.questions < 10:
             raise ValueError(f"number should be from 1 to {TASKS}, embedding at least 1, questions at least 10")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout should be from 0 to below 1, got {self.dropout}")
         if self.data == "generated" and self.number not in GENERATED_TASKS:
             raise ValueError(f"the small world has tasks {GENERATED_TASKS}, not {self.number}")
 

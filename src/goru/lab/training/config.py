@@ -29,6 +29,7 @@ LATER_FIELDS = {
     "task.normalize": True,
     "task.feed": "ans",
     "task.joined": "last",
+    "task.dropout": 0.0,
 }
 """Fields that the files of older runs lack, with the value that describes those runs."""
 
