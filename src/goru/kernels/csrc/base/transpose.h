@@ -38,12 +38,12 @@ inline void rows_to_lanes(const T* const* rows, int64_t n, Take&& take) {
   }
 }
 
-// With `past`, past the caches.
-template <class T>
-inline void lanes_to_rows(const T* lanes, int64_t n, T* const* rows, bool past) {
+// lanes(u) for each of the n elements of W rows; with `past`, past the caches.
+template <class T, class Lanes>
+inline void lanes_to_rows(Lanes&& lanes, int64_t n, T* const* rows, bool past) {
   for (int64_t u = 0; u < n; u += W<T>) {
     Vec<T> v[W<T>] = {};
-    for (int64_t i = 0; i < W<T> && u + i < n; ++i) v[i] = load(lanes + (u + i) * W<T>);
+    for (int64_t i = 0; i < W<T> && u + i < n; ++i) v[i] = lanes(u + i);
     transpose<T>(v);
     GORU_UNROLL
     for (int l = 0; l < W<T>; ++l) {

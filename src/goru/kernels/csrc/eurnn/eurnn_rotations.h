@@ -56,24 +56,30 @@ struct Eurnn {
 
   int64_t row(int64_t block, int64_t lane) const { return row_at(s, block * L + lane); }
 
-  // Lanes `from` ... `to` - 1 of a state from rows of a (B, H) tensor of torch, and back.
+  // Lanes `from` ... `to` - 1 of a state from rows of a (B, H) tensor of torch, and back. A row of it alternates real and
+  // imaginary parts.
+  int64_t vector_of(int64_t i) const { return i % kParts * H + i / kParts; }
+
   void read(const T* tensor, int64_t block, int64_t from, int64_t to, T* lanes) const {
-    if (!C && to - from == L) {
+    if (to - from == L) {
       const T* rows[L];
-      for (int64_t l = 0; l < L; ++l) rows[l] = tensor + row(block, l) * H;
-      return rows_to_lanes<T>(rows, H, [&](int64_t u, Vec<T> values) { store(lanes + u * L, values); });
+      for (int64_t l = 0; l < L; ++l) rows[l] = tensor + row(block, l) * H * kParts;
+      return rows_to_lanes<T>(rows, H * kParts, [&](int64_t i, Vec<T> values) { store(lanes + vector_of(i) * L, values); });
     }
     for (int64_t l = from; l < to; ++l) {
       const T* line = tensor + row(block, l) * H * kParts;
-      for (int64_t u = 0; u < H; ++u)
-        for (int c = 0; c < kParts; ++c) lanes[(c * H + u) * L + l] = line[u * kParts + c];
+      for (int64_t i = 0; i < H * kParts; ++i) lanes[vector_of(i) * L + l] = line[i];
     }
   }
   void write(const T* lanes, int64_t block, int64_t from, int64_t to, T* tensor) const {
+    if (to - from == L) {
+      T* rows[L];
+      for (int64_t l = 0; l < L; ++l) rows[l] = tensor + row(block, l) * H * kParts;
+      return lanes_to_rows<T>([&](int64_t i) { return load(lanes + vector_of(i) * L); }, H * kParts, rows, false);
+    }
     for (int64_t l = from; l < to; ++l) {
       T* line = tensor + row(block, l) * H * kParts;
-      for (int64_t u = 0; u < H; ++u)
-        for (int c = 0; c < kParts; ++c) line[u * kParts + c] = lanes[(c * H + u) * L + l];
+      for (int64_t i = 0; i < H * kParts; ++i) line[i] = lanes[vector_of(i) * L + l];
     }
   }
 
@@ -149,7 +155,7 @@ struct Eurnn {
       }
       T* lines[L];
       for (int64_t l = 0; l < rows; ++l) lines[l] = output + (t * s.batch + row(block, l)) * H;
-      if (n == L) lanes_to_rows(h, H, lines, e.stream && H % L == 0);
+      if (n == L) lanes_to_rows<T>([&](int64_t u) { return load(h + u * L); }, H, lines, e.stream && H % L == 0);
       else
         for (int64_t l = 0; l < rows; ++l) {
           if (l < n)

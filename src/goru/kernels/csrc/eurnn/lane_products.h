@@ -58,12 +58,8 @@ struct LaneProducts {
         }
       }
       for (int u = 0; u < NG && g * NG + u < units; ++u)
-        for (int i = 0; i < NI && c * NI + i < columns; ++i) {
-          T lanes[W<T>], total = T(0);
-          store(lanes, sum[u * NI + i]);
-          for (int l = 0; l < W<T>; ++l) total += lanes[l];
-          out[(g * NG + u) * columns + c * NI + i] += total;
-        }
+        for (int i = 0; i < NI && c * NI + i < columns; ++i)
+          out[(g * NG + u) * columns + c * NI + i] += sum_of_lanes<T>(sum[u * NI + i]);
     }
   }
 
