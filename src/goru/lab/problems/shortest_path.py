@@ -1,7 +1,8 @@
 """Shortest path: read a graph edge by edge and a query, then output the nodes of the path.
 
 Legend: T steps, B batch, K outputs. The inputs are 76 tokens, the 76th the first `ans`; an `ans` follows for each node
-of the path, or that node itself. The outputs (the path, then the end symbol) are read from the 76th step on.
+of the path, or that node itself. The outputs (the path, then the end symbol) are read from the 76th step on; with
+`padded`, more end symbols follow until all answers have the length of the longest.
 """
 
 from __future__ import annotations
@@ -41,14 +42,15 @@ def load(task: ShortestPath) -> dict[str, list[Example]]:
     return {split: paths.parse(content[name], name) for split, name in names.items()}
 
 
-def encode(examples: list[Example], *, feed_path: bool = False) -> Batch:
+def encode(examples: list[Example], *, feed_path: bool = False, padded_to: int = 0) -> Batch:
     """Examples as tensors, all at once: tokens in (T, B), classes out (K, B), nodes, the end, then nothing.
 
-    With `feed_path`, the input after an output is that node, not `ans`.
+    With `feed_path`, the input after an output is that node, not `ans`. With `padded_to`, more ends follow, as if every
+    path had so many nodes.
     """
-    longest = max(len(example.path) for example in examples)
+    longest = padded_to or _longest(examples)
     inputs = np.full((INPUT_STEPS + longest, len(examples)), ANSWER)
-    targets = np.full((longest + 1, len(examples)), _NO_OUTPUT)
+    targets = np.full((longest + 1, len(examples)), END if padded_to else _NO_OUTPUT)
     for k, (tokens, path) in enumerate(examples):
         inputs[:INPUT_STEPS, k] = tokens
         targets[: len(path) + 1, k] = (*path, END)
@@ -57,11 +59,25 @@ def encode(examples: list[Example], *, feed_path: bool = False) -> Batch:
     return Batch(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
+def _longest(examples: list[Example]) -> int:
+    """The nodes of the longest path."""
+    return max(len(example.path) for example in examples)
+
+
 class ShortestPathProblem(DataProblem):
     def __init__(
-        self, examples: dict[str, list[Example]], seed: int, batch_size: int, *, feed_path: bool = False
+        self,
+        examples: dict[str, list[Example]],
+        seed: int,
+        batch_size: int,
+        *,
+        feed_path: bool = False,
+        padded: bool = False,
     ) -> None:
-        self._sets = {split: encode(some, feed_path=feed_path) for split, some in examples.items()}
+        self._padded_to = max(map(_longest, examples.values())) if padded else 0
+        self._sets = {
+            split: encode(some, feed_path=feed_path, padded_to=self._padded_to) for split, some in examples.items()
+        }
         self._examples = examples
         self._epochs = Epochs(len(examples["train"]), batch_size, seed)
         self.steps_per_epoch = self._epochs.steps
@@ -86,7 +102,7 @@ class ShortestPathProblem(DataProblem):
         return int((batch.targets != _NO_OUTPUT).sum())
 
     def evaluate(self, network: nn.Module, split: str) -> dict[str, float]:
-        """Loss over the outputs; accuracy of single outputs (end symbols too) and of whole paths."""
+        """Loss over the outputs; accuracy of single outputs (end symbols too) and of whole answers."""
         logits, targets = self._logits(network, self._sets[split])
         counts = targets != _NO_OUTPUT
         right = (logits.argmax(-1) == targets) & counts
@@ -118,9 +134,10 @@ class ShortestPathProblem(DataProblem):
             for tokens, path in self._examples["test"]:
                 statements = tokens[: INPUT_STEPS - 4].reshape(-1, 4)
                 choices = NODES - 2 if middle == "any_node" else int((statements[:, 0] == path[0]).sum())
-                outputs += len(path) + 1
+                padding = max(0, self._padded_to - len(path))
+                outputs += len(path) + 1 + padding
                 # Besides the middle: source, target and end of a path of three; else source and the last end.
-                right += 1 / choices + (3 if len(path) == 3 else 2)
+                right += 1 / choices + (3 if len(path) == 3 else 2) + padding
                 whole += 1 / choices if len(path) == 3 else 0
             accuracy, of_sequences = right / outputs, whole / len(self._examples["test"])
             found |= {f"{middle}_accuracy": accuracy, f"{middle}_sequence_accuracy": of_sequences}

@@ -21,6 +21,8 @@ class ShortestPath(Task):
     """Which of the ten folds."""
     feed: Literal["ans", "path"] = "ans"
     """What the network reads while it answers: the same symbol at every step, or the node of the true path before."""
+    padded: bool = False
+    """Whether an answer is filled up with end symbols to the length of the longest, and these count too."""
     graphs: int = 950
     """Training graphs of generated data (validation and test: in proportion); the files have 950."""
 
@@ -33,4 +35,5 @@ class ShortestPath(Task):
     def problem(self, seed: int, batch_size: int) -> Problem:
         from goru.lab.problems.shortest_path import ShortestPathProblem, load
 
-        return ShortestPathProblem(load(self), seed, batch_size, feed_path=self.feed == "path")
+        feed_path = self.feed == "path"
+        return ShortestPathProblem(load(self), seed, batch_size, feed_path=feed_path, padded=self.padded)

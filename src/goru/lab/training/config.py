@@ -28,6 +28,7 @@ LATER_FIELDS = {
     "stop_below": 0.0,
     "task.normalize": True,
     "task.feed": "ans",
+    "task.padded": False,
     "task.joined": "last",
     "task.dropout": 0.0,
 }
