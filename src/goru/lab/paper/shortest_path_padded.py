@@ -18,9 +18,9 @@ EXPERIMENT = dataclasses.replace(
     summary="The shortest-path task with every answer filled up with end symbols to five outputs, which count too.",
     base=dataclasses.replace(_SECOND.base, experiment="shortest_path_padded", task=ShortestPath(padded=True)),
     decisions=(
-        "The paper does not say what counts as accuracy. Batches need answers of one length: in this reading the end "
-        "symbol is repeated up to five outputs, and every output counts. Guessing without reading the graph then gives "
-        "75.0 %, the paper's number for GORU (in the first reading: 70.2 %).",
+        "Batches need answers of one length: in this reading the end symbol is repeated up to five outputs, and every "
+        "output counts in loss and accuracy.",
+        "A guess without reading the graph then has 75.0 % right, as the paper's GORU (in the first reading 70.2 %).",
         *_SECOND.decisions[1:],
     ),
 )
