@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from goru.kernels import backends
 from goru.lab import paper
 from goru.lab.cli import VERBS, main
 from goru.lab.errors import RunBusyError
@@ -367,6 +368,18 @@ def test_reproduce_runs_a_grid_and_writes_the_report(tmp_path: Path, monkeypatch
     monkeypatch.setattr("goru.lab.engines.local.Worker", None)  # nothing may be started
     assert main(["reproduce", "copying", "--runs", "runs"]) == 0
     assert outcome(shrunk[1].directory(Path("runs"))) == before
+
+
+def test_reproduce_says_once_that_fast_kernels_are_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The runs are processes whose logs nobody sees."""
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [small("copying", "gru", steps=5)])
+    monkeypatch.setattr(type(backends.BACKENDS["native"]), "missing", lambda _: "they are stale")
+    backends.mention_missing.cache_clear()
+    assert main(["reproduce", "copying", "--runs", "runs"]) == 0
+    (said,) = (record.getMessage() for record in caplog.records if record.name == "goru")
+    assert said == "goru runs in pure torch, slower than its native kernels: they are stale"
 
 
 def test_reproduce_names_what_failed(

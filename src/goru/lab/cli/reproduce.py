@@ -121,7 +121,7 @@ def _check_machine(config: RunConfig, local: bool) -> None:
     or cannot use it with that backend; the machines of a cluster (not `local`) have their own devices."""
     import torch
 
-    from goru.kernels.backends import BACKENDS, preference
+    from goru.kernels.backends import BACKENDS, mention_missing, preference
     from goru.lab.training.state import device_of
 
     try:
@@ -133,6 +133,8 @@ def _check_machine(config: RunConfig, local: bool) -> None:
         obstacle = BACKENDS[backend].obstacle(device, torch.float32) if backend in BACKENDS else None
         if obstacle is not None:
             raise LabError(f"the {backend} backend cannot run here ({source}): {obstacle}.")
+        if backend == "auto":
+            mention_missing()  # what the runs log is not shown
 
 
 def _engine(options: Options) -> Callable[..., None]:
