@@ -108,6 +108,8 @@ EXPERIMENT = Experiment(
     claims=(Claim("C7", "GORU has the best mean on the algorithmic task.", goru_is_best),),
     matched=MATCHED_UNITS,
     decisions=(
+        "`goru-noise` starts b_z as the authors' code does, uniform in +-sqrt(3 / H), not at 0: C7 is close "
+        "enough for it to matter.",
         "Tokens are fed one-hot to every model; the L + 1 outputs (path, end) are read from step 76 on, "
         "an `ans` token goes in for each node of the path.",
         "At most 200 epochs of 19 steps, stopped after 40 without a lower validation loss; the test "
@@ -119,8 +121,6 @@ EXPERIMENT = Experiment(
         "0.960, capacity 32 0.978, FFT 0.999: no reason to change it.",
         "Stopping by validation accuracy instead of loss does not help on folds 1 to 3, seed 0: GORU with a memory of "
         "100 has 72.0 % of the symbols (by loss 73.1), GRU 70.1 (69.6).",
-        "`goru-noise` starts b_z as the authors' code does, uniform in +-sqrt(3 / H), not at 0: C7 is close "
-        "enough for it to matter.",
         "Both accuracies are given: single symbols (most likely the paper's) and whole sequences. "
         "Reference levels: source, any node, target and end, guessed without reading the graph; and the same with a "
         "neighbor of the source in the middle.",
