@@ -85,7 +85,6 @@ EXPERIMENT = Experiment(
         "and the marker has its own one-hot vector (theirs is all zero).",
         "The paper's learning rate is 0.01, the code's 0.001: we run both.",
         "Loss and accuracy as in copying; `recall-loss-on` restricts the loss to the last ten steps.",
-        "`epsilon-init` starts the real EURNN at b = 0.01, as the authors' epsilon does (ours starts at 0).",
         "The paper gives no number of iterations: ours is 10,000, without early stopping.",
     ),
     columns=against_baseline(LEVELS),
