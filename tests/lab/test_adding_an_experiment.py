@@ -146,13 +146,14 @@ def test_experiments_are_found_in_the_papers_order() -> None:
         "speech",
         "lengths",
         "adding",
+        "psmnist",
         "starts",
         "meshes",
         "memories",
         "shortest_path_fed",
-        "psmnist",
-        "babi_sequence",
         "shortest_path_padded",
+        "babi_dropout",
+        "babi_sequence",
     ]
     of_the_paper = [one for one in paper.EXPERIMENTS.values() if one.paper]
     assert [claim.name for one in of_the_paper for claim in one.claims] == [f"C{k}" for k in range(1, 12)]

@@ -83,7 +83,10 @@ def test_verify_real(capsys: pytest.CaptureFixture[str]) -> None:
         (("data", "fetch", "timit"), "timit cannot be downloaded (LDC93S1"),
         (("reproduce", "babi", "--tasks", "1,x"), "--tasks should be numbers"),
         (("reproduce", "babi", "--tasks", "99"), "babi has tasks 1 to 20, not 99"),
-        (("reproduce", "speech", "--tasks", "1"), "--tasks goes only with babi and babi_sequence, without --variants"),
+        (
+            ("reproduce", "speech", "--tasks", "1"),
+            "--tasks goes only with babi, babi_dropout and babi_sequence, without --variants",
+        ),
         (("reproduce", "babi", "--tasks", "2", "--quick"), "the small world has tasks"),
     ],
 )

@@ -58,7 +58,8 @@ class QuestionReader(nn.Module):
 
     The last outputs of the first two are concatenated into a single input of the third, whose output gives the answer.
     With `sequence`, the third reads the outputs over the statements at every step, each beside the last output over the
-    question, and its last output gives the answer. `dropout` acts on the word vectors and on what the head reads.
+    question, and its last output gives the answer. Word vectors start uniform in
+    +-`word_scale`. `dropout` acts on them and on what the head reads.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class QuestionReader(nn.Module):
         words: int,
         embedding: int,
         answers: int,
+        *,
+        word_scale: float = 0.05,
         sequence: bool = False,
         dropout: float = 0.0,
     ) -> None:
@@ -74,7 +77,7 @@ class QuestionReader(nn.Module):
         self.sequence = sequence
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.embedding = nn.Embedding(words, embedding)
-        nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
+        nn.init.uniform_(self.embedding.weight, -word_scale, word_scale)
         self.statements: Any = make_recurrent(embedding)
         self.question: Any = make_recurrent(embedding)
         H = self.statements.hidden_size

@@ -102,6 +102,15 @@ def test_the_third_layer_reads_the_story_beside_the_question(sequence: BabiProbl
         torch.testing.assert_close(network.head(state[0]), network(*batch[:4])[3], rtol=1e-4, atol=1e-5)
 
 
+def test_word_vectors_start_within_the_scale() -> None:
+    problem = Babi(data="generated", number=6, questions=200, word_scale=0.7).problem(0, 32)
+    network = network_of(problem, "gru")
+    assert isinstance(network, QuestionReader)
+    vectors = network.embedding.weight
+    assert vectors.abs().max().item() == pytest.approx(0.7, rel=0.02)
+    assert vectors.mean().item() == pytest.approx(0, abs=0.05)
+
+
 @pytest.mark.parametrize("joined", ["last", "sequence"])
 def test_dropout(joined: Literal["last", "sequence"]) -> None:
     """A third of the word vectors' elements, and of what the head reads, is zero in training and only there."""
@@ -139,6 +148,8 @@ def test_dropout(joined: Literal["last", "sequence"]) -> None:
 def test_settings() -> None:
     with pytest.raises(ValueError, match="dropout should be from 0 to below 1, got 1"):
         Babi(dropout=1.0)
+    with pytest.raises(ValueError, match="word-scale should be above 0, got 0"):
+        Babi(word_scale=0.0)
     with pytest.raises(ValueError, match="the small world has tasks"):
         Babi(data="generated", number=2)
     with pytest.raises(ValueError, match="number should be from 1 to 20"):

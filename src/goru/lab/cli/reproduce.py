@@ -19,6 +19,7 @@ from goru.lab import paper
 from goru.lab.cli.parse import Names, OptionalPath, Runs, allow_other_kernels, default_runs, parse
 from goru.lab.engines.local import RETRIES
 from goru.lab.errors import LabError, RunInterruptedError, UsageError
+from goru.lab.paper.findings import joined
 from goru.lab.training.config import RunConfig
 from goru.lab.training.run_directory import CHECKPOINT_SECONDS
 
@@ -165,10 +166,10 @@ def chosen_runs(options: Options) -> tuple[list[RunConfig], list[str]]:
     """
     variants, names = options.variants, options.experiments
     if options.tasks:
-        with_tasks = tuple(one.name for one in paper.EXPERIMENTS.values() if one.parts == "tasks")
-        names = names or with_tasks
+        with_tasks = {name: one for name, one in paper.EXPERIMENTS.items() if one.parts == "tasks"}
+        names = names or tuple(name for name, one in with_tasks.items() if one.paper)
         if variants or not set(names) <= set(with_tasks):
-            raise UsageError(f"--tasks goes only with {' and '.join(with_tasks)}, without --variants.")
+            raise UsageError(f"--tasks goes only with {joined(list(with_tasks))}, without --variants.")
         numbers = [number.strip() for number in options.tasks.split(",")]
         if wrong := [number for number in numbers if not number.isdigit()]:
             raise UsageError(f"--tasks should be numbers joined by commas, such as 1,5,17; got {wrong[0]!r}.")

@@ -45,7 +45,7 @@ EXPERIMENT = replace(
     name="memories",
     title="Study: how long a memory GORU should start with",
     label="Memories",
-    place=14,
+    place=15,
     summary="Three memories of a GORU, on short versions of the three synthetic tasks.",
     base=replace(meshes.EXPERIMENT.base, experiment="memories"),
     models=MODELS,

@@ -38,7 +38,7 @@ EXPERIMENT = replace(
     name="meshes",
     title="Study: the mesh of a GORU with memory",
     label="Meshes",
-    place=13,
+    place=14,
     summary="Six meshes of a GORU with memory, on short versions of the three synthetic tasks.",
     base=replace(starts.EXPERIMENT.base, experiment="meshes", steps=1_600, batch=64),
     models=MODELS,

@@ -14,7 +14,7 @@ EXPERIMENT = dataclasses.replace(
     name="shortest_path_padded",
     title="Shortest path, third reading: answers of equal length",
     label="Answers padded",
-    place=18,
+    place=17,
     summary="The shortest-path task with every answer filled up with end symbols to five outputs, which count too.",
     base=dataclasses.replace(_SECOND.base, experiment="shortest_path_padded", task=ShortestPath(padded=True)),
     decisions=(

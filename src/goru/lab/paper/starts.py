@@ -137,7 +137,7 @@ EXPERIMENT = Experiment(
     name="starts",
     title="Study: how a GORU should start",
     label="Starts",
-    place=12,
+    place=13,
     summary="Ten starts of a GORU with memory, on short versions of the three synthetic tasks.",
     base=RunConfig(
         experiment="starts", steps=800, batch=32, optimizer=OptimizerConfig(lr=0.001), task=TASKS["copying"]["task"]

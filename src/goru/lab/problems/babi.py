@@ -90,7 +90,10 @@ class BabiProblem(DataProblem):
 
     def network(self, make_recurrent: MakeRecurrent) -> nn.Module:
         task, sizes = self.task, (len(self.words), self.task.embedding, len(self.answers))
-        return QuestionReader(make_recurrent, *sizes, sequence=task.joined == "sequence", dropout=task.dropout)
+        sequence = task.joined == "sequence"
+        return QuestionReader(
+            make_recurrent, *sizes, word_scale=task.word_scale, sequence=sequence, dropout=task.dropout
+        )
 
     def batch(self, step: int) -> Asked:
         return self.sets["train"].batch(self._epochs.rows(step))

@@ -25,6 +25,8 @@ class Babi(Task):
     """Which task."""
     embedding: int = 50
     """Size of the word vectors."""
+    word_scale: float = 0.05
+    """Word vectors start uniform between minus this and this."""
     joined: Literal["last", "sequence"] = "last"
     """What the third network reads: the last outputs of the other two in one step, or the outputs over the statements
     step by step, each beside the last output over the question."""
@@ -36,6 +38,8 @@ class Babi(Task):
     def __post_init__(self) -> None:
         if not 1 <= self.number <= TASKS or self.embedding < 1 or self.questions < 10:
             raise ValueError(f"number should be from 1 to {TASKS}, embedding at least 1, questions at least 10")
+        if not self.word_scale > 0:
+            raise ValueError(f"word-scale should be above 0, got {self.word_scale}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout should be from 0 to below 1, got {self.dropout}")
         if self.data == "generated" and self.number not in GENERATED_TASKS:

@@ -31,6 +31,7 @@ LATER_FIELDS = {
     "task.padded": False,
     "task.joined": "last",
     "task.dropout": 0.0,
+    "task.word_scale": 0.05,
 }
 """Fields that the files of older runs lack, with the value that describes those runs."""
 
