@@ -16,16 +16,15 @@ from goru.lab.paper.outcomes import Group, Record
 from goru.lab.training.config import RunConfig
 
 HOW_COUNTED = """\
-The reference machine has two cores (AMD EPYC, AVX2). Our cost is the processor time of an iteration with one thread,
+The reference machine has two cores (AMD EPYC, AVX-512). Our cost is the processor time of an iteration with one thread,
 as measured by `goru bench`, times the iterations of a run; for a missing run, the maximum number of iterations (some
-would stop earlier). For an experiment in parts only the first part was measured; the others are scaled by the
-length of their sequences. The last column is the wall-clock time of the runs, including evaluations, on cores shared
-with other work. The cost of the authors' code is extrapolated from a few measured iterations (listed in
-lab/report/costs.py) on another machine with two cores (AVX-512): milliseconds per time step = a + b x batch x units x
-mesh layers, with a and b fitted by least squares for each cell. For GORU the fit matches the three measured shapes
-within one percent; for EURNN there are only two shapes, so nothing validates it. It covers only the layer: head,
-optimizer and evaluations are free. The authors' GRU and LSTM are TensorFlow's own and were not timed, so the comparison
-excludes them.
+would stop earlier). For an experiment in parts only the first part was measured; the others are scaled by the length of
+their sequences. The last column is the wall-clock time of the runs, including evaluations, on cores shared with other
+work. The cost of the authors' code is extrapolated from a few measured iterations (listed in lab/report/costs.py) on
+another machine with two cores (Intel, AVX-512): milliseconds per time step = a + b x batch x units x mesh layers, with
+a and b fitted by least squares for each cell. For GORU the fit matches the three measured shapes within one percent;
+for EURNN there are only two shapes, so nothing validates it. It covers only the layer: head, optimizer and evaluations
+are free. The authors' GRU and LSTM are TensorFlow's own and were not timed, so the comparison excludes them.
 """
 """Shown on the page."""
 
