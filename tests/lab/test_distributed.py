@@ -24,7 +24,7 @@ from goru.lab.cli import main
 from goru.lab.errors import LabError, RunBusyError, RunInterruptedError
 from goru.lab.training import distributed
 from goru.lab.training import run_directory as runs
-from goru.lab.training.config import RunConfig
+from goru.lab.training.config import RunConfig, override
 from goru.lab.training.distributed import DistributedTraining, Group
 from goru.lab.training.loop import train
 from goru.lab.training.run_directory import hold, read_metrics
@@ -281,6 +281,21 @@ def test_dropout_is_refused(tmp_path: Path) -> None:
     ended = together(tmp_path / "group", train_apart, config, tmp_path / "runs")
     assert [one.startswith(start) for one, start in zip(ended, said, strict=True)] == [True, True], ended
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("from_run", [False, True])
+def test_dropout_is_refused_before_processes_start(
+    from_run: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`goru run --processes` writes nothing, not even the steps of a run that it would continue."""
+    config = small("babi", "gru", {"task.dropout": 0.3, "epochs": 0}, steps=2)
+    train(config, tmp_path / "shorter")
+    longer = override(config, {"variant": "longer", "steps": 4})
+    command = ["run", "--config", save(longer, tmp_path / "config.json"), "--runs", str(tmp_path / "runs")]
+    more = ["--from-run", str(config.directory(tmp_path / "shorter"))] if from_run else []
+    assert main([*command, "--processes", "2", *more]) == 1
+    assert capfd.readouterr().err.startswith("goru: a network with dropout trains in one process: start only one")
+    assert not longer.directory(tmp_path / "runs").exists()
 
 
 def test_more_processes_than_rows(

@@ -12,7 +12,8 @@ import goru
 from goru.kernels import backends
 from goru.lab import paper
 from goru.lab.cells import BACKENDS, STUDIED, LayerConfig, make_layer
-from goru.lab.networks import StepTagger, count_parameters, one_hot, update_gates
+from goru.lab.errors import LabError
+from goru.lab.networks import Dropout, StepTagger, count_parameters, one_hot, update_gates
 
 
 def tagger(layer: LayerConfig, symbols: int = 10, outputs: int = 9) -> StepTagger:
@@ -152,8 +153,32 @@ def test_goru_can_start_with_the_authors_noise(gates: dict[str, Any]) -> None:
         assert torch.equal(ours, theirs)
     wrongs: list[dict[str, Any]] = [{"update_gate": False}, {"memory": 10}]
     for wrong in wrongs:
-        with pytest.raises(ValueError, match="needs the update gate, and no memory"):
+        with pytest.raises(ValueError, match="needs the update gate and excludes a memory"):
             make_layer(LayerConfig(hidden_size=8, init="noise", **wrong), 3)
+
+
+@pytest.mark.parametrize(
+    ("cell", "init"), [("goru", "epsilon"), ("goru", "chrono"), ("gru", "noise"), ("eurnn", "torch")]
+)
+def test_the_start_of_another_cell_is_refused(cell: Any, init: Any) -> None:
+    """However the configuration came about, not only on the command line."""
+    with pytest.raises(LabError, match=f"--init {init} is an initialization of .*, not of {cell.upper()}"):
+        make_layer(LayerConfig(cell=cell, hidden_size=8, init=init), 3)
+
+
+def test_dropout_draws_from_the_random_state_that_checkpoints_hold() -> None:
+    """On a device with a generator of its own too; on the CPU it is torch's, bit for bit."""
+    x = torch.randn(7, 5, 9, requires_grad=True)
+    drawn = []
+    for dropout in (Dropout(0.3), torch.nn.Dropout(0.3)):
+        torch.manual_seed(3)
+        kept = dropout(x)
+        drawn.append((kept, *torch.autograd.grad(kept.sum(), x), torch.get_rng_state()))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*drawn, strict=True))
+    torch.manual_seed(3)
+    assert Dropout(0.3)(x.detach().to("meta")).device.type == "meta"
+    assert torch.equal(torch.get_rng_state(), drawn[0][-1])
+    assert torch.equal(Dropout(0.3).eval()(x), x)
 
 
 @pytest.mark.parametrize("options", [{"init": "chrono"}, {"memory": 10}])

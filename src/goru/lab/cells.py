@@ -46,8 +46,8 @@ def _goru(input_size: int, layer: LayerConfig) -> nn.Module:
     if studied and layer.memory is None:
         raise ValueError(f"init {layer.init} needs a memory, a number of steps")
     if layer.init == "noise" and (layer.memory is not None or not layer.update_gate):
-        raise ValueError("init noise needs the update gate, and no memory")
-    start = "june2017" if layer.init == "june2017" else "published"
+        raise ValueError("init noise needs the update gate and excludes a memory")
+    start = "published" if studied or layer.init == "noise" else layer.init
     made = goru.GORU(input_size, H, init=start, **_arguments(layer))
     if layer.init == "noise":
         bias = made.get_parameter("bias_l0").data  # r, z, candidate; r only if there is a reset gate
@@ -177,6 +177,9 @@ def make_layer(layer: LayerConfig, input_size: int) -> nn.Module:
     reads = CELLS[layer.cell].reads
     if layer.hidden_size < 1:
         raise LabError(f"--hidden-size should be at least 1; got {layer.hidden_size}.")
+    if layer.init not in CELLS[layer.cell].starts:
+        owners = " and ".join(name.upper() for name, cell in CELLS.items() if layer.init in cell.starts)
+        raise LabError(f"--init {layer.init} is an initialization of {owners}, not of {layer.cell.upper()}: remove it.")
     if "memory" in reads and layer.memory is not None and layer.memory < 1:
         raise LabError(f"--memory should be at least 1; got {layer.memory}.")
     if "capacity" in reads and layer.capacity is not None:

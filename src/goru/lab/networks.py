@@ -53,13 +53,23 @@ class LanguageModel(WithHead):
         return self.head(output), [after] if isinstance(after, Tensor) else list(after)
 
 
+class Dropout(nn.Dropout):
+    """Dropout that draws from the random state of checkpoints, the CPU's, on every device."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return input
+        kept = torch.empty(input.shape).bernoulli_(1 - self.p).div_(1 - self.p)
+        return input * kept.to(input)
+
+
 class QuestionReader(nn.Module):
     """Three recurrent layers of one kind: over the statements, the question, and their two outputs joined.
 
     The last outputs of the first two are concatenated into a single input of the third, whose output gives the answer.
     With `sequence`, the third reads the outputs over the statements at every step, each beside the last output over the
-    question, and its last output gives the answer. Word vectors start uniform in
-    +-`word_scale`. `dropout` acts on them and on what the head reads.
+    question, and its last output gives the answer. Word vectors start uniform in +-`word_scale`. `dropout` acts on them
+    and on what the head reads.
     """
 
     def __init__(
@@ -75,7 +85,7 @@ class QuestionReader(nn.Module):
     ) -> None:
         super().__init__()
         self.sequence = sequence
-        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.dropout = Dropout(dropout) if dropout else nn.Identity()
         self.embedding = nn.Embedding(words, embedding)
         nn.init.uniform_(self.embedding.weight, -word_scale, word_scale)
         self.statements: Any = make_recurrent(embedding)

@@ -148,8 +148,10 @@ def test_dropout(joined: Literal["last", "sequence"]) -> None:
 def test_settings() -> None:
     with pytest.raises(ValueError, match="dropout should be from 0 to below 1, got 1"):
         Babi(dropout=1.0)
-    with pytest.raises(ValueError, match="word-scale should be above 0, got 0"):
+    with pytest.raises(ValueError, match="word-scale should be a positive number, got 0"):
         Babi(word_scale=0.0)
+    with pytest.raises(ValueError, match="word-scale should be a positive number, got inf"):
+        Babi(word_scale=math.inf)
     with pytest.raises(ValueError, match="the small world has tasks"):
         Babi(data="generated", number=2)
     with pytest.raises(ValueError, match="number should be from 1 to 20"):

@@ -50,6 +50,9 @@ def test_answers_can_be_padded() -> None:
     assert scores["accuracy"] == pytest.approx(4 / 5)
     assert problem.evaluate(Answers([[0, 1, 2, 9, 7]]), "valid")["sequence_accuracy"] == 0
     assert problem.weight(problem.batch(0)) == 10
+    about = ShortestPathProblem(dict.fromkeys(("train", "valid", "test"), examples), 0, 2, padded=True).about()
+    # A guess has the source, both ends of a path of three and its padding; one of four nodes gets source and end.
+    assert about["any_node_accuracy"] == pytest.approx((1 / 7 + 3 + 1 + 1 / 7 + 2) / 10)
     generated = ShortestPath(data="generated", padded=True).problem(0, 50)
     assert torch.equal(generated.batch(3).inputs, ShortestPath(data="generated").problem(0, 50).batch(3).inputs)
 

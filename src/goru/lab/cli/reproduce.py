@@ -135,7 +135,7 @@ def _check_machine(config: RunConfig, local: bool) -> None:
         if obstacle is not None:
             raise LabError(f"the {backend} backend cannot run here ({source}): {obstacle}.")
         if backend == "auto":
-            mention_missing()  # what the runs log is not shown
+            mention_missing()  # the runs' own logs are not shown
 
 
 def _engine(options: Options) -> Callable[..., None]:

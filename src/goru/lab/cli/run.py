@@ -115,10 +115,11 @@ def _launch(options: Options, config: RunConfig, argv: list[str]) -> int:
         raise UsageError(f"--processes should be at least 1; got {n}.")
     if n > config.batch:
         raise UsageError(f"--processes {n} needs at least {n} rows in a batch; --batch is {config.batch}.")
-    from goru.lab.training import loop, state
+    from goru.lab.training import loop
+    from goru.lab.training.distributed import DistributedTraining
     from goru.lab.training.launch import launch
 
-    loop.prepare(config, options.runs, state.Training, options.from_run)  # a refused run starts no processes
+    loop.prepare(config, options.runs, DistributedTraining, options.from_run)  # a refused run starts no processes
     return launch(options.processes, ["run", *argv])
 
 

@@ -43,7 +43,7 @@ SHARED_DECISIONS = (
     "modReLU adds nothing to |a|. The authors' code adds 0.001 (GORU) or 0.01 (EURNN), which acts as a bias: added to "
     "it, our layers equal their cells to 1e-15.",
     "So their biases start at 0.011 (GORU) and 0.01 (real EURNN), ours at 0.01 and 0; on copying, denoise and "
-    "parenthesis, `--variants epsilon-init` starts EURNN at 0.01.",
+    "parenthesis, `--variants epsilon-init` starts the real EURNN at 0.01.",
     "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices; biases are 0, except 1 for the "
     "GRU's gates and the LSTM's forget gate.",
     "Where symbols are tagged step by step (all but babi, penn_treebank, speech, adding and psmnist), the head starts "
@@ -87,6 +87,7 @@ def grid(
             for name in variants or version.variants:
                 plain = name in ("paper", kind)  # for an experiment in parts, that stands for all of them
                 settings = version.variants if plain and one.parts else ["paper" if plain else name]
-                for variant in (join_variant(kind, setting) for setting in settings):
-                    runs += [one.config(model, variant, seed) for model in models or version.models]
+                for setting in settings:
+                    about = models or one.variant_models.get(setting) or version.models
+                    runs += [one.config(model, join_variant(kind, setting), seed) for model in about]
     return list(dict.fromkeys(runs))

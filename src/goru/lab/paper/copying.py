@@ -19,6 +19,7 @@ from goru.lab.paper.models import (
     EURNNS,
     MAIN_MODELS,
     MATCHED_PARAMETERS,
+    OF_EPSILON,
     SYNTHETIC_MODELS,
     WITH_MEMORY,
     title,
@@ -105,7 +106,8 @@ EXPERIMENT = Experiment(
         "goru-tanh": replace(WITH_MEMORY, modrelu=False),
     },
     memory=lambda task, _: task.delay,
-    on_request={"random-placement": {"task.placement": "random"}, "epsilon-init": EPSILON},
+    on_request={"random-placement": {"task.placement": "random"}, **EPSILON},
+    variant_models=OF_EPSILON,
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "steps": 1200, "optimizer.lr": 0.002},
         models=MAIN_MODELS,

@@ -113,6 +113,8 @@ class Experiment:
     models: Mapping[str, LayerConfig]
     variants: Mapping[str, Changes] = field(default_factory=lambda: {"paper": {}})
     on_request: Mapping[str, Changes] = field(default_factory=dict)
+    variant_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The models that a variant is about, if it is not about all."""
     parts: str = ""
     memory: Callable[[Any, LayerConfig], int] | None = None
     """The `memory` of a layer that has one, for a task: it follows the length of the task."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
 from goru.lab.paper.findings import DOES_IT_FORGET, compared, first_step, how_it_ends, solves
-from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS
+from goru.lab.paper.models import EPSILON, EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, OF_EPSILON, SYNTHETIC_MODELS
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import SOLVES, STAYS_AT_BASELINE, Facts, Level, Statement, better
 from goru.lab.tasks.denoise import Denoise
@@ -69,7 +69,8 @@ EXPERIMENT = Experiment(
     models=SYNTHETIC_MODELS,
     memory=lambda task, _: task.delay,
     variants={"paper": {}, "lr0.001": {"optimizer.lr": 0.001}},
-    on_request={"recall-loss-on": {"task.loss_on": "recall"}, "epsilon-init": EPSILON},
+    on_request={"recall-loss-on": {"task.loss_on": "recall"}, **EPSILON},
+    variant_models=OF_EPSILON,
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.delay": 60, "task.recall": 5, "steps": 1400},
         models=MAIN_MODELS,

@@ -51,8 +51,10 @@ MODELS = {
 """In the order of the columns."""
 
 EURNNS = ("eurnn-real", "eurnn-complex")
-EPSILON = {"layer.init": "epsilon"}
+EPSILON = {"epsilon-init": {"layer.init": "epsilon"}}
 """A second reading of the EURNN: the authors' epsilon acts like a bias of 0.01, where ours starts at 0."""
+OF_EPSILON = {"epsilon-init": ("eurnn-real",)}
+"""The models it is about: in the complex EURNN, the authors' epsilon does not act like a bias."""
 RIVALS = ("gru", "lstm", *EURNNS)
 """The models that the paper compares GORU with."""
 
@@ -101,7 +103,7 @@ EQUAL_MODELS = {
     if layer.init != "chrono"
 }
 """All with the same hidden size, as in every experiment on a data set except Penn Treebank; GORU's memory was chosen by
-validation in each of them."""
+validation in each of them; other readings keep that of the first."""
 MATCHED_UNITS = "Sizes: 128 units in every model; the numbers of parameters are not equal."
 
 MAIN_MODELS = ("goru-memory", *EURNNS, "gru", "lstm")

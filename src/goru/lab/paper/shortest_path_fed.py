@@ -26,6 +26,7 @@ EXPERIMENT = dataclasses.replace(
     decisions=(
         "The paper does not say what the network reads while it answers. This reading feeds the node before, as a "
         "decoder is trained, in training and in the test; the first reading feeds `ans` at every step.",
-        *_FIRST.decisions[2:],  # those on `goru-noise` and on `ans` are the first reading's
+        *shortest_path.EVERY_READING,
+        "GORU's memory is 10 steps, as in the first reading.",
     ),
 )

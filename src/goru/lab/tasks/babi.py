@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -38,8 +39,8 @@ class Babi(Task):
     def __post_init__(self) -> None:
         if not 1 <= self.number <= TASKS or self.embedding < 1 or self.questions < 10:
             raise ValueError(f"number should be from 1 to {TASKS}, embedding at least 1, questions at least 10")
-        if not self.word_scale > 0:
-            raise ValueError(f"word-scale should be above 0, got {self.word_scale}")
+        if not 0 < self.word_scale < math.inf:
+            raise ValueError(f"word-scale should be a positive number, got {self.word_scale}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout should be from 0 to below 1, got {self.dropout}")
         if self.data == "generated" and self.number not in GENERATED_TASKS:

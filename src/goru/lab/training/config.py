@@ -242,10 +242,6 @@ def check_used(config: RunConfig, base: RunConfig, given: Collection[str] = ()) 
     for field_ in dataclasses.fields(LayerConfig):
         if f"layer.{field_.name}" in changed and field_.name not in ("cell", "hidden_size", *cell.reads):
             raise LabError(f"{_option(field_.name)} has no effect on {name}: remove it.")
-    start = config.layer.init
-    if "layer.init" in changed and start not in cell.starts:
-        owners = " and ".join(other.upper() for other, one in CELLS.items() if start in one.starts)
-        raise LabError(f"--init {start} is an initialization of {owners}, not of {name}: remove it.")
     for name in _OF_GENERATED_DATA:
         if f"task.{name}" in changed and config.task.data_set is not None:
             raise LabError(f"{_option(name)} has no effect on data from files: add --data generated.")

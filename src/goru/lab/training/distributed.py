@@ -108,7 +108,7 @@ class DistributedTraining(Training):
         super().__init__(config)
         if any(isinstance(module, nn.Dropout) for module in self.network.modules()):
             # Each process would draw for its own rows: what is dropped would depend on the number of processes.
-            raise LabError("a network with dropout trains in one process: remove --processes, or add --dropout 0.")
+            raise LabError("a network with dropout trains in one process: start only one, or add --dropout 0.")
 
     def join(self, group: Group) -> None:
         """Start to average gradients over the processes; all processes of the group call this together."""

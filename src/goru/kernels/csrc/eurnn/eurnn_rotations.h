@@ -56,10 +56,10 @@ struct Eurnn {
 
   int64_t row(int64_t block, int64_t lane) const { return row_at(s, block * L + lane); }
 
-  // Lanes `from` ... `to` - 1 of a state from rows of a (B, H) tensor of torch, and back. A row of it alternates real and
-  // imaginary parts.
+  // The vector of lanes for element i of a row of torch, where real and imaginary parts alternate.
   int64_t vector_of(int64_t i) const { return i % kParts * H + i / kParts; }
 
+  // Lanes `from` ... `to` - 1 of a state from rows of a (B, H) tensor of torch, and back.
   void read(const T* tensor, int64_t block, int64_t from, int64_t to, T* lanes) const {
     if (to - from == L) {
       const T* rows[L];
