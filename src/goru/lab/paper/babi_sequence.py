@@ -30,9 +30,10 @@ EXPERIMENT = dataclasses.replace(
     decisions=(
         "The paper joins the outputs of two networks for a third one and does not say which outputs. In this reading "
         "they are those over the whole story, each beside the last output over the question.",
-        "The paper's baseline column, the LSTM of Weston et al., is also that of a public example (babi_rnn of Keras), "
-        "which repeats the question's output beside every word of the story. Dropout of 0.3, Adam and 40 epochs are "
-        "its settings. A run stops after 20 epochs without a lower validation loss.",
+        "The paper's baseline column, the LSTM of Weston et al., also stands in a public example (babi_rnn of Keras), "
+        "which repeats the question's output beside every word of the story.",
+        "Dropout of 0.3, Adam and 40 epochs are the settings of that example. A run stops after 20 epochs without a "
+        "lower validation loss.",
         *babi.EVERY_READING,
         "GORU's memory is 10 steps, as in the first reading.",
     ),
