@@ -19,6 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from goru.lab import paper
+from goru.lab.paper import columns
 from goru.lab.report import markdown, record
 
 project = "goru"
@@ -107,13 +108,21 @@ class Claims(SphinxDirective):
 
 
 class Results(SphinxDirective):
-    """The numbers and verdicts of the project's own record."""
+    """The numbers and verdicts of the project's own record; or the table of one group of runs, such as `copying-paper`,
+    with the columns that the content names, one in a line."""
 
-    has_content: ClassVar[bool] = False
+    optional_arguments: ClassVar[int] = 1
+    has_content: ClassVar[bool] = True
 
     def run(self) -> list[nodes.Node]:
         groups = record.full_size(Path(__file__).parent.parent / "results")
-        return self.parse_text_to_nodes(markdown.numbers(groups))
+        if not self.arguments:
+            return self.parse_text_to_nodes(markdown.numbers(groups))
+        (table,) = [columns.results(group) for group in groups if group.name == self.arguments[0]]
+        chosen = ["model", *self.content]
+        places = [table.headings.index(heading) for heading in chosen]
+        rows = [[texts[place] for place in places] for texts in table.texts]
+        return self.parse_text_to_nodes(markdown.rows_of(chosen, rows, table.words))
 
 
 def _plain(text: str) -> str:

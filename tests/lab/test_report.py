@@ -337,6 +337,17 @@ def test_solved_at_is_of_runs_that_stayed_so(tmp_path: Path) -> None:
     assert {row[0]: row[column] for row in table.texts} == {"GORU": "150 ± 71", "GRU": "never"}
 
 
+def test_relapses_are_counted_seed_by_seed(tmp_path: Path) -> None:
+    """Of the seeds that were below the bar once, which here is 0.1."""
+    for seed, curve in enumerate(([2.0, 0.05, 0.5, 0.05, 0.5, 0.5], [2.0, 0.5, 0.05], [2.0, 0.5, 0.5])):
+        write_run(tmp_path, "copying", "goru", curve, seed=seed)
+    write_run(tmp_path, "copying", "gru", [2.0, 0.5, 1.0])
+    (group,), _ = load(tmp_path)
+    table = columns.results(group)
+    column = table.headings.index("relapses")
+    assert {row[0]: row[column] for row in table.texts} == {"GORU": "2, 0", "GRU": ""}
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report on runs of everything, with two seeds, an unfinished run and one that cannot be read."""
@@ -377,7 +388,7 @@ def test_tables(written: Path) -> None:
     assert table["GORU"]["seeds"] == "2"
     assert table["EURNN (complex)"]["units"] == "512"
     text = (written / "report.md").read_text()
-    assert "| GORU | 0.0500 ± 0 | 5.0% | solved | agrees | 98.3 ± 0% | 200 ± 0 | 2 | 200 | 33.3 |" in text
+    assert "| GORU | 0.0500 ± 0 | 5.0% | solved | agrees | 98.3 ± 0% | 200 ± 0 | 0, 0 | 2 | 200 | 33.3 |" in text
     assert "copying-paper.png" in text
 
 

@@ -282,6 +282,13 @@ def _solved_at(group: Group, name: str) -> str:
     return "never" if all(record.finished for record in records) else "not yet"
 
 
+def _relapses(group: Group, name: str) -> str:
+    """How often each run that was below the bar rose above it again."""
+    bar = SOLVED * group.baseline
+    counts = [f"{run.rises_above(bar)}" for run in group.shown(name) if run.first_step_below(bar) is not None]
+    return ", ".join(counts)
+
+
 def _said(levels: Mapping[str, Level]) -> Callable[[Group, str], str]:
     return in_paper({paper_row: level.text for paper_row, level in levels.items()})
 
@@ -323,6 +330,12 @@ def against_baseline(levels: Mapping[str, Level] = {}) -> tuple[Column, ...]:
             _solved_at,
             brief=True,
             note=f"Solved: below {SOLVED:.0%} of the baseline; at the baseline: above {AT_BASELINE:.0%} of it.",
+        ),
+        Column(
+            "relapses",
+            _relapses,
+            note=f"Relapses: how often the loss rose above {SOLVED:.0%} of the baseline again, for each seed that was "
+            "below it once.",
         ),
         Column("seeds", lambda group, name: count(group.runs(name))),
         Column("iterations", lambda group, name: progress(group.shown(name))),

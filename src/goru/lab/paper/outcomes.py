@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -89,6 +90,11 @@ class Record:
     def first_step_below(self, loss: float) -> int | None:
         """The first evaluation with a test loss below `loss`."""
         return next((s for s, value in zip(self.test.steps, self.test.losses, strict=True) if value < loss), None)
+
+    def rises_above(self, loss: float) -> int:
+        """How often the test loss was at or above `loss` in the evaluation after one below it."""
+        below = [value < loss for value in self.test.losses]
+        return sum(before and not after for before, after in itertools.pairwise(below))
 
     @property
     def mean_test_loss(self) -> float:
