@@ -31,7 +31,7 @@ def _short(measured: dict[str, Any]) -> str:
         f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{dark}">\n'
         f'  <img alt="{chart.described(measured)}" src="{light}">\n</picture>\n\n'
         f"On the geometric mean of {len(training) - 1} shapes, a training step of a GORU is "
-        f"{_factors(training[-1])}.\nThe cell, or the implementation? On the same kernels "
+        f"{_factors(training[-1])}.\nMost of this comes from the implementation: on the same kernels "
         f"{_same_cells(training[-1])}."
     )
 

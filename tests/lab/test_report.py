@@ -777,14 +777,20 @@ def test_the_first_finding_counts_the_claims_and_leads_to_them() -> None:
         *judged("copying", {"C1": claims.NOT_REPRODUCED, "C2": claims.REPRODUCED}, C1=claims.PARTLY),
         *judged("denoise", {"C3": claims.NOT_REPRODUCED, "C4": claims.REPRODUCED}, C3=claims.OPEN),
         *judged("parenthesis", {"C5": claims.NOT_REPRODUCED, "C6": claims.OPEN}, C5=claims.REPRODUCED),
+        *judged("penn_treebank", {"C9": claims.REPRODUCED, "C10": claims.REPRODUCED}, C9=claims.NOT_REPRODUCED),
     ]
     (sentence,) = overview.findings([], verdicts)
     assert overview.plain(sentence) == (
-        "2 of the paper's 6 claims hold in our runs, 3 do not and 1 is not yet decided. For GORU with memory, "
-        "one more holds (C5: GORU is best on parenthesis in speed and final loss) and one in part (C1)."
+        "4 of the paper's 8 claims hold in our runs, 3 do not and 1 is not yet decided. For GORU with memory, "
+        "one more holds (C5: GORU is best on parenthesis in speed and final loss) and one in part (C1); "
+        "C9 does not hold."
     )
-    links = [part for part in sentence if isinstance(part, overview.Link)]
-    assert [link.anchor for link in links] == ["C5-parenthesis-paper-goru-memory", "C1-copying-paper-goru-memory"]
+    links = [part.anchor for part in sentence if isinstance(part, overview.Link)]
+    assert [link.removesuffix("-paper-goru-memory") for link in links] == [
+        "C5-parenthesis",
+        "C1-copying",
+        "C9-penn_treebank",
+    ]
     assert '(<a href="#C5-parenthesis-paper-goru-memory">C5</a>: GORU is best' in page._linked(sentence)
     assert page._linked(("<b>", overview.Link("<i>", '"'))) == '&lt;b&gt;<a href="#&#34;">&lt;i&gt;</a>'
 

@@ -390,8 +390,10 @@ class Measure:
         return None if value is None else round(value, self.digits)
 
     def text(self, group: Group, name: str) -> str:
-        """The number without its deviation; empty if there is none."""
+        """The number without its deviation; empty if there is none. A loss of many baselines is only called large."""
         value = self.value(group, name)
+        if self.of_baseline and value is not None and 1000 < value < math.inf:
+            return ">1000"
         return "" if value is None else number(value, self.digits)
 
     def ranked(self, group: Group) -> list[str]:

@@ -201,18 +201,23 @@ def _on_claims(verdicts: Sequence[claims.Verdict]) -> Sentence:
 
 
 def other_starts(judged: Sequence[claims.Judged]) -> Sentence:
-    """For other initializations of GORU, the claims with a better verdict in the paper's setting.
+    """For other initializations of GORU, the claims with a better verdict in the paper's setting, and those that no
+    longer hold.
 
     An initialization is left out if another one has all of its claims, judged at least as well, and more.
     """
     better: dict[str, dict[str, claims.Verdict]] = {}
+    lost: dict[str, list[claims.Verdict]] = {}
     for one in judged:
         for other in one.others:
-            improves = claims.STATUSES.index(other.status) < claims.STATUSES.index(one.main.status)
-            if other.stand_in and other.variant == one.main.variant and improves and one.main.status != claims.OPEN:
+            if not other.stand_in or other.variant != one.main.variant or one.main.status == claims.OPEN:
+                continue
+            if claims.STATUSES.index(other.status) < claims.STATUSES.index(one.main.status):
                 better.setdefault(other.stand_in, {})[one.claim.name] = other
+            elif one.main.status == claims.REPRODUCED and other.status == claims.NOT_REPRODUCED:
+                lost.setdefault(other.stand_in, []).append(other)
     shown = [start for start in better if not any(_covers(better[other], better[start]) for other in better)]
-    return tuple(part for start in shown for part in _on_start(start, list(better[start].values())))
+    return tuple(part for s in shown for part in _on_start(s, list(better[s].values()), lost.get(s, [])))
 
 
 def _covers(more: dict[str, claims.Verdict], less: dict[str, claims.Verdict]) -> bool:
@@ -225,8 +230,8 @@ def _covers(more: dict[str, claims.Verdict], less: dict[str, claims.Verdict]) ->
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
 
 
-def _on_start(start: str, verdicts: list[claims.Verdict]) -> Sentence:
-    """For GORU with memory, one more holds (C7: ...) and one in part (C1)."""
+def _on_start(start: str, verdicts: list[claims.Verdict], lost: list[claims.Verdict]) -> Sentence:
+    """For GORU with memory, one more holds (C7: ...) and one in part (C1); C6 does not hold."""
     whole = [verdict for verdict in verdicts if verdict.status == claims.REPRODUCED]
     partly = [verdict for verdict in verdicts if verdict.status == claims.PARTLY]
     parts: list[str | Link] = [f" For {paper.title(start)}, "]
@@ -242,6 +247,10 @@ def _on_start(start: str, verdicts: list[claims.Verdict]) -> Sentence:
         for k, verdict in enumerate(partly):
             parts += [", " * (k > 0), Link(verdict.claim.name, verdict.anchor)]
         parts += [")"]
+    for k, verdict in enumerate(lost):
+        parts += [" and " if k else "; ", Link(verdict.claim.name, verdict.anchor)]
+    if lost:
+        parts += [" does not hold" if len(lost) == 1 else " do not hold"]
     return (*parts, ".")
 
 
