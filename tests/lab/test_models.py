@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,7 +133,9 @@ def test_an_eurnn_can_start_with_the_authors_epsilon() -> None:
     epsilon: Any = make_layer(LayerConfig(cell="eurnn", hidden_size=8, init="epsilon"), 3)
     assert (plain.bias_l0 == 0).all()
     assert torch.equal(epsilon.bias_l0, torch.full((8,), 0.01))
-    assert paper.experiment("denoise").config("eurnn-real", "epsilon-init").layer.init == "epsilon"
+    for name in ("copying", "denoise", "parenthesis"):
+        one = paper.experiment(name)
+        assert one.config("eurnn-epsilon").layer == replace(one.config("eurnn-real").layer, init="epsilon")
 
 
 @pytest.mark.parametrize("gates", [{}, {"reset_gate": False}])

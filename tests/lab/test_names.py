@@ -239,8 +239,6 @@ def test_names_of_whole_experiments_in_a_grid() -> None:
     assert (
         paper.grid(["shortest_path", "shortest_path"], models=["goru", "goru"], variants=["paper", "fold03"]) == whole
     )
-    epsilon = paper.grid(["copying", "denoise"], variants=["epsilon-init"])  # a reading of one model alone
-    assert [(one.experiment, one.model) for one in epsilon] == [("copying", "eurnn-real"), ("denoise", "eurnn-real")]
     small_ones = paper.grid(["babi", "copying"], quick=True)
     assert paper.grid(["babi", "copying"], quick=True, variants=["quick"]) == small_ones
     with pytest.raises(UsageError, match="timit has its own data"):

@@ -40,10 +40,10 @@ SHARED_DECISIONS = (
     "RMSProp follows TensorFlow's rule: the mean square starts at one, epsilon 1e-10 is inside the root, "
     "no momentum, no gradient clipping.",
     "The paper does not say which EURNN it ran: we run a real and a complex one, tunable mesh with capacity 2.",
-    "modReLU adds nothing to |a|. The authors' code adds 0.001 (GORU) or 0.01 (EURNN), which acts as a bias: added to "
-    "it, our layers equal their cells to 1e-15.",
-    "So their biases start at 0.011 (GORU) and 0.01 (real EURNN), ours at 0.01 and 0; on copying, denoise and "
-    "parenthesis, `--variants epsilon-init` starts the real EURNN at 0.01.",
+    "modReLU adds nothing to |a|. The authors' code adds 0.001 (GORU) or 0.01 (EURNN). In GORU and the real EURNN "
+    "that acts as a bias: added to it, our layers equal their cells to 1e-15.",
+    "So their biases start at 0.011 (GORU) and 0.01 (real EURNN), ours at 0.01 and 0. On copying, denoise and "
+    "parenthesis, `eurnn-epsilon` is the real EURNN that starts at 0.01.",
     "GRU and LSTM start as in TensorFlow 1: Glorot over the joined [x, h] matrices; biases are 0, except 1 for the "
     "GRU's gates and the LSTM's forget gate.",
     "Where symbols are tagged step by step (all but babi, penn_treebank, speech, adding and psmnist), the head starts "
@@ -88,6 +88,6 @@ def grid(
                 plain = name in ("paper", kind)  # for an experiment in parts, that stands for all of them
                 settings = version.variants if plain and one.parts else ["paper" if plain else name]
                 for setting in settings:
-                    about = models or one.variant_models.get(setting) or version.models
+                    about = models or version.models
                     runs += [one.config(model, join_variant(kind, setting), seed) for model in about]
     return list(dict.fromkeys(runs))

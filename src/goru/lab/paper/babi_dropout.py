@@ -1,4 +1,4 @@
-"""bAbI, second reading: dropout and longer word vectors, chosen on validation."""
+"""bAbI, second reading: dropout, and word vectors that start larger, chosen on validation."""
 
 from __future__ import annotations
 

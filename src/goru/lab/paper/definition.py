@@ -41,8 +41,8 @@ class Claim:
     name: str
     text: str
     rule: Rule
-    about_goru: bool = True
-    """Whether it is about GORU: then it is also judged on GORU with other initializations."""
+    about: str = "goru"
+    """The model that it is about: it is also judged on that one with other initializations; empty: on none."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,6 @@ class Experiment:
     models: Mapping[str, LayerConfig]
     variants: Mapping[str, Changes] = field(default_factory=lambda: {"paper": {}})
     on_request: Mapping[str, Changes] = field(default_factory=dict)
-    variant_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The models that a variant is about, if it is not about all."""
     parts: str = ""
     memory: Callable[[Any, LayerConfig], int] | None = None
     """The `memory` of a layer that has one, for a task: it follows the length of the task."""

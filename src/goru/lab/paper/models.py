@@ -26,6 +26,7 @@ class Model:
 
 
 _NO_RESET, _NO_UPDATE = "GORU without reset gate", "GORU without update gate"
+_EPSILON = "EURNN (real), b = 0.01 at the start"
 
 # Distinct for color-blind readers too, on light and dark pages (Okabe and Ito, the two lightest made darker). A model
 # has the same color everywhere.
@@ -44,6 +45,7 @@ MODELS = {
         Model("goru-no-reset", _NO_RESET, _NO_RESET, "#bd8300", (2, 2), ablation=True),
         Model("goru-no-update", _NO_UPDATE, _NO_UPDATE, "#8c8c8c", (6, 2, 1, 2), ablation=True),
         Model("goru-noise", "GORU with noise in b_z", "GORU", "#d55e00", (1, 2), start_of="goru", ablation=True),
+        Model("eurnn-epsilon", _EPSILON, "EURNN", "#3a99d1", (1, 2), start_of="eurnn-real", ablation=True),
         Model("goru-free", "GORU with a free matrix for U", color="#d55e00", dashes=(2, 2), ablation=True),
         Model("goru-tanh", "GORU with tanh for modReLU", color="#d55e00", dashes=(6, 2, 1, 2), ablation=True),
     )
@@ -51,10 +53,6 @@ MODELS = {
 """In the order of the columns."""
 
 EURNNS = ("eurnn-real", "eurnn-complex")
-EPSILON = {"epsilon-init": {"layer.init": "epsilon"}}
-"""A second reading of the EURNN: the authors' epsilon acts like a bias of 0.01, where ours starts at 0."""
-OF_EPSILON = {"epsilon-init": ("eurnn-real",)}
-"""The models it is about: in the complex EURNN, the authors' epsilon does not act like a bias."""
 RIVALS = ("gru", "lstm", *EURNNS)
 """The models that the paper compares GORU with."""
 
@@ -86,6 +84,8 @@ SYNTHETIC_MODELS = {
     "lstm-chrono": LayerConfig(cell="lstm", hidden_size=90, init="chrono", memory=200),
 }
 """The hidden sizes of the paper's three synthetic tasks."""
+WITH_EPSILON = {"eurnn-epsilon": replace(SYNTHETIC_MODELS["eurnn-real"], init="epsilon")}
+"""A second reading of the real EURNN: the authors' epsilon acts like a bias of 0.01, where ours starts at 0."""
 LONG_MODELS = {
     name: WITH_LONG_MEMORY if name == "goru-memory" else layer
     for name, layer in SYNTHETIC_MODELS.items()

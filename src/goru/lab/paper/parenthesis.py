@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.models import EPSILON, MAIN_MODELS, MATCHED_PARAMETERS, OF_EPSILON, RIVALS, SYNTHETIC_MODELS
+from goru.lab.paper.models import MAIN_MODELS, MATCHED_PARAMETERS, RIVALS, SYNTHETIC_MODELS, WITH_EPSILON
 from goru.lab.paper.outcomes import spread
 from goru.lab.paper.rules import Facts, Level, MissingError, Statement, best, better
 from goru.lab.tasks.parenthesis import Parenthesis
@@ -57,11 +57,10 @@ EXPERIMENT = Experiment(
     base=RunConfig(
         experiment="parenthesis", steps=5_000, batch=128, optimizer=OptimizerConfig(lr=0.001), task=Parenthesis()
     ),
-    models=SYNTHETIC_MODELS,
+    models={**SYNTHETIC_MODELS, **WITH_EPSILON},
     # By the study `memories`; a chrono start spreads its units over all times up to the length.
     memory=lambda task, layer: max(1, task.length // 3) if layer.cell == "goru" else task.length,
-    on_request={"adam-rule": {"optimizer.rule": "adam"}, **EPSILON},
-    variant_models=OF_EPSILON,
+    on_request={"adam-rule": {"optimizer.rule": "adam"}},
     quick=Smaller(
         {"task.test_size": 256, "batch": 32, "eval_every": 50, "task.length": 60, "steps": 800, "optimizer.lr": 0.008},
         models=MAIN_MODELS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from goru.lab.paper.models import title
+from goru.lab.paper.models import model, title
 from goru.lab.paper.outcomes import Group, Record, Spread, number, spread
 
 SOLVED = 0.1
@@ -30,15 +30,16 @@ class MissingError(Exception):
 
 
 class Facts:
-    """What a rule can look up in a group of runs; `stand_in` replaces GORU."""
+    """What a rule can look up in a group of runs; `stand_in` replaces the model that it is another start of."""
 
     def __init__(self, group: Group, stand_in: str = "") -> None:
         self.group, self.stand_in = group, stand_in
+        self._replaced = model(stand_in).start_of
         self.seeds: dict[str, int] = {}
         """The number of seeds of each model behind the verdict."""
 
     def name(self, model: str) -> str:
-        return self.stand_in if model == "goru" and self.stand_in else model
+        return self.stand_in if model == self._replaced else model
 
     def title(self, model: str) -> str:
         return title(self.name(model))

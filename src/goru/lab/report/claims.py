@@ -20,9 +20,9 @@ list of statements, the main one first. It is reproduced if all hold, not reprod
 partly reproduced otherwise. If a seed of a model has failed, the claim is at most partly reproduced. Numbers are means
 over finished seeds; with folds or tasks, over the seeds that have finished all of them. The paper has one EURNN, we run
 two, real and complex: if the paper says that EURNN does well, the better one counts; if it says that EURNN falls
-behind, both must. Claims about GORU are also judged on GORU with other initializations, if those were run. The rules
-were fixed before the runs; how claims are split into statements was revised once after the first runs, see
-docs/decisions.md.
+behind, both must. Claims are also judged on other initializations of GORU, or of the EURNN if they are about that one,
+wherever those were run. The rules were fixed before the runs; how claims are split into statements was revised once
+after the first runs, see docs/decisions.md.
 """
 """Shown on the page."""
 
@@ -38,7 +38,7 @@ class Verdict:
     statements: tuple[Statement, ...] = ()
     note: str = ""
     stand_in: str = ""
-    """The model judged in place of GORU, if any."""
+    """The model judged in place of the one that the claim is about, if any."""
 
     @property
     def runs(self) -> str:
@@ -64,7 +64,7 @@ class Judged:
 
 
 def judge(claim: Claim, group: Group, stand_in: str = "") -> Verdict:
-    """The verdict on a claim from the finished runs of a group, optionally with another model in place of GORU."""
+    """The verdict on a claim from the finished runs of a group, optionally on another start of its model."""
     facts = Facts(group, stand_in)
     try:
         statements = tuple(claim.rule(facts))
@@ -96,8 +96,8 @@ def judge_all(groups: list[Group]) -> list[Verdict]:
                 verdicts.append(Verdict(claim, one, "paper" if about else "", OPEN, note="not run"))
             for group in about:
                 verdicts.append(judge(claim, group))
-                starts = [name for name in group.models if paper.model(name).start_of == "goru"]
-                verdicts += [judge(claim, group, start) for start in starts if claim.about_goru]
+                starts = [name for name in group.models if claim.about and paper.model(name).start_of == claim.about]
+                verdicts += [judge(claim, group, start) for start in starts]
     return verdicts
 
 
