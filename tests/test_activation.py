@@ -22,7 +22,7 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def threshold(dtype: torch.dtype) -> float:
-    """Below this |a| counts as 0 (PAPER.md): the square root of the smallest normal number."""
+    """Below this |a| counts as 0 (docs/mathematics.md): the square root of the smallest normal number."""
     return math.sqrt(torch.finfo(dtype).tiny)
 
 
@@ -53,6 +53,18 @@ def test_values_by_hand(a, b, expected):
     value = goru.modrelu(torch.tensor([a], dtype=dtype), torch.tensor([b], dtype=torch.float64))
     assert value.dtype == dtype
     assert abs(value.item() - expected) <= 1e-15
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.01])
+def test_the_authors_epsilon_acts_as_a_bias_where_a_is_real(epsilon: float) -> None:
+    """For real a theirs is sign(a) ReLU(|a| + epsilon + b), for complex a it is a / (|a| + epsilon) times the same."""
+    b = draw(7, seed=2) * 0.5
+    real = draw(50, 7)
+    theirs = real.sign() * torch.relu(real.abs() + epsilon + b)
+    torch.testing.assert_close(goru.modrelu(real, b + epsilon), theirs, atol=1e-15, rtol=0)
+    complex_ = draw(50, 7, dtype=torch.complex128)
+    theirs = complex_ / (complex_.abs() + epsilon) * torch.relu(complex_.abs() + epsilon + b)
+    assert (goru.modrelu(complex_, b + epsilon) - theirs).abs().max() > epsilon / 10
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -1,4 +1,4 @@
-"""Meshes against the oracle, and against what PAPER.md says of them in words."""
+"""Meshes against the oracle, and against their description in words (docs/mathematics.md)."""
 
 from __future__ import annotations
 

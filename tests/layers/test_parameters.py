@@ -27,7 +27,7 @@ backends = pytest.mark.parametrize("backend", ["auto", "reference", "manual"])
 
 
 def expected_shapes(kind: Kind, num_layers: int, bidirectional: bool) -> dict[str, tuple[int, ...]]:
-    """DESIGN.md's table of parameters."""
+    """The names and shapes that the parameters should have."""
     net = kind.network(H, num_layers, bidirectional)
     shapes: dict[str, tuple[int, ...]] = {}
     for k in range(num_layers):
