@@ -165,6 +165,16 @@ def test_curves_off_the_scale_are_marked(browser: Browser, tmp_path: Path) -> No
     page.close()
 
 
+def test_the_overview_has_the_models_of_the_table_below_it(browser: Browser, tmp_path: Path) -> None:
+    for model in ("goru", "goru-free"):
+        synthetic.write_run(tmp_path, "copying", model, [2.0, 0.9, 0.5])
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(report.write(tmp_path, tmp_path / "report").page.as_uri())
+    expect(figure(page, "copying-paper").locator("path.curve")).to_have_count(2)
+    expect(figure(page, "overview").locator("path.curve")).to_have_count(1)
+    page.close()
+
+
 def axis_labels(chart) -> list[str]:
     return chart.locator("text").all_text_contents()
 

@@ -148,7 +148,7 @@ class Experiment:
     log_loss: bool = False
     """Whether to draw them on a logarithmic scale."""
     folded: str = ""
-    """The heading under which the page folds its results; empty: it shows them."""
+    """What the page folds under one heading, with settings and decisions; empty: it shows the results."""
     in_overview: bool = False
     """Whether its curves are part of the README's figure."""
 

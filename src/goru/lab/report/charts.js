@@ -75,8 +75,10 @@ const onResize = (target, act) => {
 
 let clips = 0;
 
-// A chart of losses. A small one is a panel of the overview: no tools, and the table beside it says whose line it is.
+// A chart of losses. A small one is a panel of the overview: no tools, and the table beside it says whose line it is;
+// that has no ablations, so neither has the panel, unless nothing else was run.
 function losses(figure, data, small = false) {
+  if (small && data.series.some((s) => !s.ablation)) data = { ...data, series: data.series.filter((s) => !s.ablation) };
   const margin = { left: small ? 40 : 52, right: 26, top: 26, bottom: 40 };
   const shown = data.series.map(() => true);
   const state = { along: "steps", log: data.log, x: null, y: null, at: null };

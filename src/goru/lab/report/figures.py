@@ -171,6 +171,7 @@ def losses_for_page(group: Group) -> dict[str, Any]:
                 "name": s.model.title,
                 "color": s.model.color,
                 "dash": " ".join(map(str, s.model.dashes)),
+                "ablation": s.model.ablation,
                 "runs": s.runs,
                 "steps": _numbers(s.steps),
                 "minutes": _numbers(s.seconds / 60),
