@@ -131,6 +131,8 @@ EXPERIMENT = Experiment(
         "100 has 72.0 % of the symbols (by loss 73.1), GRU 70.1 (69.6).",
         "More epochs do not help (folds 1 to 3, seed 0, 1,000 epochs): over epochs 50 to 99 GORU as published has "
         "65.9 % of the validation symbols, over the last 100 66.4 %, GRU 64.8 and 65.1 %.",
+        "Nor do batches of 10, on the same folds: mean validation loss 1.009 instead of 1.025 (GORU as published) and "
+        "0.967 instead of 0.970 (GRU).",
     ),
     columns=(
         Column("accuracy %", score("test_accuracy", 100, 1), brief=True),
