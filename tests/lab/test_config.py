@@ -117,7 +117,7 @@ def test_directory() -> None:
 
 def test_grid() -> None:
     runs = paper.grid(["denoise"], seeds=2)
-    assert len(runs) == 2 * 2 * len(paper.SYNTHETIC_MODELS)
+    assert len(runs) == 2 * 2 * len(paper.experiment("denoise").models)
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)
     quick = paper.grid(SYNTHETIC, quick=True)
     assert {run.variant for run in quick} == {"quick"}

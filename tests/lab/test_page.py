@@ -343,6 +343,25 @@ def test_no_table_and_no_entry_is_clipped(browser: Browser, record_address: str,
     page.close()
 
 
+def test_an_open_section_takes_the_whole_width(browser: Browser, record_address: str) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(record_address)
+    section = page.locator("#psmnist")
+    assert (box := section.bounding_box()) is not None
+    assert box["width"] < 640
+    section.locator("summary").first.click()
+    expect(section.locator("text.label").first).to_be_visible()
+    assert (box := section.bounding_box()) is not None
+    assert box["width"] > 1200
+    chart = section.locator("svg[tabindex]")
+    right = chart.evaluate("svg => svg.getBoundingClientRect().right")
+    assert (
+        max(chart.locator("text.label").evaluate_all("all => all.map(one => one.getBoundingClientRect().right)"))
+        <= right
+    )
+    page.close()
+
+
 def test_the_first_screen_and_the_length_of_the_page(browser: Browser, record_address: str) -> None:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     page.goto(record_address)
@@ -408,11 +427,12 @@ def test_rows_of_a_narrow_table_are_blocks_of_two_columns(browser: Browser, reco
 
 
 def test_what_is_said_is_aligned(browser: Browser, record_address: str) -> None:
-    """The words of the runs and of the paper begin at one line, also where they go on."""
+    """What our runs show and what the paper says begin at one line, also where they go on; side by side at two."""
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     page.goto(record_address)
     lines = "all => all.flatMap(one => [...one.lastElementChild.getClientRects()].map(box => Math.round(box.left)))"
-    assert len(set(page.locator(".said").evaluate_all(lines))) == 1
+    assert len(set(page.locator("main > section .said").evaluate_all(lines))) == 1
+    assert len(set(page.locator(".folded .said").evaluate_all(lines))) == 2
     page.close()
 
 

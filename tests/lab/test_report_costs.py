@@ -95,6 +95,7 @@ def test_costs_are_those_that_were_measured() -> None:
         "goru-memory": "goru",
         "goru-free": "goru",
         "goru-tanh": "goru",
+        "eurnn-epsilon": "eurnn-real",
         "gru-chrono": "gru",
         "lstm-chrono": "lstm",
     }

@@ -124,7 +124,7 @@ function losses(figure, data, small = false) {
   function render() {
     const width = Math.max(260, svg.parentNode.clientWidth), height = small ? 190 : clamp(Math.round(width * 0.52), 260, 330);
     const labeled = !small && width >= 480;
-    margin.right = labeled ? 6.1 * Math.max(...visible().map((s) => s.name.length + (s.mean.at(-1) > data.limits[1] ? 9 : 0)), 8) + 26 : 26;
+    margin.right = labeled ? 6.8 * Math.max(...visible().map((s) => s.name.length + (s.mean.at(-1) > data.limits[1] ? 9 : 0)), 8) + 26 : 26;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.replaceChildren();
     const [x0, x1] = xRange(), [y0, y1] = yRange();
