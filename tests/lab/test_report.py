@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import dataclasses
 import hashlib
 import json
 import math
@@ -775,6 +776,7 @@ def test_findings_name_the_claims_that_fare_better_with_another_start():
         (claims.OPEN, whole),  # nothing to compare with
         (claims.NOT_REPRODUCED, verdict(claims.REPRODUCED, "lr0.001", "goru-memory")),  # another setting
         (claims.NOT_REPRODUCED, verdict(claims.REPRODUCED, "lr0.001")),
+        (claims.NOT_REPRODUCED, dataclasses.replace(whole, experiment=paper.experiment("adding"))),  # another reading
     ):
         assert starts(main, other) == ""
 

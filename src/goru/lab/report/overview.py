@@ -210,7 +210,8 @@ def other_starts(judged: Sequence[claims.Judged]) -> Sentence:
     lost: dict[str, list[claims.Verdict]] = {}
     for one in judged:
         for other in one.others:
-            if not other.stand_in or other.variant != one.main.variant or one.main.status == claims.OPEN:
+            alike = other.experiment is one.main.experiment and other.variant == one.main.variant
+            if not other.stand_in or not alike or one.main.status == claims.OPEN:
                 continue
             if claims.STATUSES.index(other.status) < claims.STATUSES.index(one.main.status):
                 better.setdefault(other.stand_in, {})[one.claim.name] = other
