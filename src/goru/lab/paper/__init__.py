@@ -84,10 +84,10 @@ def grid(
         for one in chosen:
             kind = "quick" if quick else "generated" if generated and one.generated else ""
             version = one.version(kind)
+            chosen_models = models or version.models
             for name in variants or version.variants:
                 plain = name in ("paper", kind)  # for an experiment in parts, that stands for all of them
                 settings = version.variants if plain and one.parts else ["paper" if plain else name]
                 for setting in settings:
-                    about = models or version.models
-                    runs += [one.config(model, join_variant(kind, setting), seed) for model in about]
+                    runs += [one.config(model, join_variant(kind, setting), seed) for model in chosen_models]
     return list(dict.fromkeys(runs))

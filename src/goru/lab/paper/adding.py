@@ -40,7 +40,7 @@ EXPERIMENT = Experiment(
     ),
     measure=None,  # where a run was stopped says little
     finding=who_solves,
-    folded="Curves and results",
+    folded="Curves, results",
     log_loss=True,
     time_steps=lambda task: task.length,
 )

@@ -17,7 +17,7 @@ EXPERIMENT = dataclasses.replace(
     place=18,
     paper=None,
     measure=None,  # the first reading is in the tables over all experiments
-    folded="Results of this reading",
+    folded="Results",
     summary="The question tasks with dropout of 0.5 on the word vectors and before the head.",
     base=dataclasses.replace(_FIRST.base, experiment="babi_dropout", task=Babi(word_scale=1.0, dropout=0.5)),
     decisions=(

@@ -18,7 +18,7 @@ EXPERIMENT = dataclasses.replace(
     place=19,
     paper=None,
     measure=None,  # the first reading is in the tables over all experiments
-    folded="Results of this reading",
+    folded="Results",
     summary="The question tasks with the last output over the question beside every output over the story.",
     base=dataclasses.replace(
         _FIRST.base,

@@ -154,7 +154,7 @@ EXPERIMENT = Experiment(
     drawings=(Drawing("iterations", "Iterations to solve the copying task, against T", draw, caption=growth),),
     measure=None,
     finding=longest,
-    folded="Figure and results",
+    folded="Figure, results",
     curves=False,
     time_steps=lambda task: task.length,
 )

@@ -19,7 +19,7 @@ EXPERIMENT = dataclasses.replace(
     paper=None,
     measure=None,  # the first reading is in the tables over all experiments
     curves=False,
-    folded="Results of this reading",
+    folded="Results",
     summary="The shortest-path task with the true node before as input while the network answers.",
     models=EQUAL_MODELS,
     base=dataclasses.replace(_FIRST.base, experiment="shortest_path_fed", task=ShortestPath(feed="path")),

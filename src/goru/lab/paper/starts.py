@@ -167,6 +167,6 @@ EXPERIMENT = Experiment(
     measure=None,
     finding=lowest_score,
     curves=False,
-    folded="Results of this study",
+    folded="Results",
     time_steps=lambda task: float(getattr(task, "length", STEPS)),
 )
