@@ -30,6 +30,14 @@ def test_the_bars_are_as_long_as_the_times() -> None:
         assert {tables.cell(time) for time in times} <= set(said)
 
 
+@pytest.mark.parametrize(("gain", "share"), [(7.0, "Most"), (1.5, "Part")])
+def test_how_much_of_the_speed_the_readme_credits_to_the_kernels(gain: float, share: str) -> None:
+    measured = json.loads(readme.MEASURED.read_text())
+    mean = measured["sections"][f"training, {measured['threads'][0]} threads"][-1]
+    mean |= {"vs GRU": 8.0, "vs LSTM": 4.0, "GRU vs nn.GRU": gain, "LSTM vs nn.LSTM": 2.5}
+    assert f"{share} of this comes from the implementation" in readme.renewed(measured)[readme.README]
+
+
 def test_the_cost_in_the_readme() -> None:
     hours = sum(one.seconds for one in paper.EXPERIMENTS.values() if one.paper) / 3600
     assert f"all of the paper ({hours:.0f} core hours)" in readme.README.read_text()
