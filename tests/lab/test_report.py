@@ -397,12 +397,12 @@ def test_tables(written: Path) -> None:
     with (written / "copying-paper.csv").open() as file:
         table = {row["model"]: row for row in csv.DictReader(file)}
     assert table["GORU"]["test loss"] == "0.0500 ± 0"
-    assert table["GORU"]["of baseline"] == "5.0%"
+    assert table["GORU"]["of baseline"] == "5.0 ± 0%"
     assert table["GORU"]["solved at iteration"] == "200 ± 0"
     assert table["GORU"]["seeds"] == "2"
     assert table["EURNN (complex)"]["units"] == "512"
     text = (written / "report.md").read_text()
-    assert "| GORU | 0.0500 ± 0 | 5.0% | solved | agrees | 98.3 ± 0% | 200 ± 0 | 0, 0 | 2 | 200 | 33.3 |" in text
+    assert "| GORU | 0.0500 ± 0 | 5.0 ± 0% | solved | agrees | 98.3 ± 0% | 200 ± 0 | 0, 0 | 2 | 200 | 33.3 |" in text
     assert "copying-paper.png" in text
 
 

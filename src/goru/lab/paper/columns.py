@@ -260,8 +260,9 @@ def _loss(group: Group, name: str) -> Cell:
 
 
 def _share(group: Group, name: str) -> Cell:
-    found = group.scores(name, "test_loss")
-    share = percent(found.mean / group.baseline) if found else ""
+    found, baseline = group.scores(name, "test_loss"), group.baseline
+    deviation = found.deviation / baseline if found and found.count > 1 else None
+    share = percent(found.mean / baseline, deviation) if found else ""
     return Cell(share) if group.finished(name) else Cell(f"{share} so far", "open")
 
 
@@ -395,6 +396,13 @@ class Measure:
         if self.of_baseline and value is not None and 1000 < value < math.inf:
             return ">1000"
         return "" if value is None else number(value, self.digits)
+
+    def deviation(self, group: Group, name: str) -> str:
+        """The standard deviation over seeds; empty for one seed, and where the number is only called large or small."""
+        seeds = group.seed_means(name, self.score)
+        if len(seeds) < 2 or self.text(group, name).startswith((">", "<")):
+            return ""
+        return number(self.scale_of(group) * spread(seeds).deviation, self.digits)
 
     def ranked(self, group: Group) -> list[str]:
         """The models with a final number, the best first; for an experiment in parts, those with all parts."""

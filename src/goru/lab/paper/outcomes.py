@@ -123,14 +123,19 @@ def with_deviation(mean: str, deviation: str) -> str:
     return mean if mean == deviation and mean.startswith("<") else f"{mean} ± {deviation}"
 
 
-def percent(share: float) -> str:
-    """
+def percent(share: float, deviation: float | None = None) -> str:
+    """A share in percent, with its deviation if there is one.
+
     >>> percent(0.764), percent(0.0187), percent(0.00002), percent(1.0), percent(170000.0)
     ('76%', '1.9%', '<0.1%', '100%', '>1000%')
+    >>> percent(0.764, 0.211), percent(0.0187, 0.0002), percent(0.00002, 0.00001), percent(170000.0, 5.0)
+    ('76 ± 21%', '1.9 ± <0.1%', '<0.1%', '>1000%')
     """
     if 10 < share < math.inf:
         return ">1000%"
-    return f"{number(100 * share, 0 if share >= 0.0995 else 1)}%"
+    digits = 0 if share >= 0.0995 else 1
+    mean = number(100 * share, digits)
+    return f"{mean if deviation is None else with_deviation(mean, number(100 * deviation, digits))}%"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from goru.lab import paper
 from goru.lab.errors import LabError
 from goru.lab.paper.columns import Table, count, row
 from goru.lab.paper.findings import capitalized
-from goru.lab.paper.outcomes import Group, number, spread, with_deviation
+from goru.lab.paper.outcomes import Group
 from goru.lab.report import claims, costs, figures, overview
 from goru.lab.report.claims import Verdict
 from goru.lab.report.page import MARKS
@@ -166,7 +166,7 @@ def _slim(groups: list[Group]) -> str:
     rows = []
     for group in found.groups:
         measure, first = found.measure(group), found.first(group)
-        cells = [found.cell(group, model).text for model in found.models]
+        cells = [_number(group, model.name) for model in found.models]
         bold = [f"**{text}**" if m in first else text for m, text in zip(found.models, cells, strict=True)]
         rows.append((f"{found.label(group)}: {measure.heading} {'↑' if measure.higher_is_better else '↓'}", *bold))
     table = rows_of(("experiment", *(model.title for model in found.models)), rows)
@@ -220,11 +220,8 @@ def _title(group: Group) -> str:
 
 def _number(group: Group, model: str) -> str:
     """A model's number, with its standard deviation if it has several seeds."""
-    text, measure = overview.number(group, model), group.experiment.measure
-    seeds = group.seed_means(model, measure.score) if measure and model in group.models else []
-    if measure is None or len(seeds) < 2:
-        return text
-    return with_deviation(text, number(measure.scale_of(group) * spread(seeds).deviation, measure.digits))
+    text, deviation = overview.number(group, model), overview.deviation(group, model)
+    return f"{text} ± {deviation}" if deviation else text
 
 
 def _in_paper(group: Group, model: str) -> str:

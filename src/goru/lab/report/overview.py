@@ -76,6 +76,9 @@ class Ranking:
         place = 1 + sum(measure.rounded(group, name) != ours for name in ahead)
         return Cell(text, f"place{place}" if place <= 3 else "")
 
+    def deviation(self, group: Group, model: Model) -> str:
+        return deviation(group, model.name)
+
     def first(self, group: Group) -> list[Model]:
         """The best models; several if their numbers round to the same."""
         return [model for model in self.models if self.cell(group, model).tone == "place1"]
@@ -86,6 +89,8 @@ class Ranking:
         seeds = {len(group.complete_seeds(model)) for group in self.groups for model in group.models} - {0}
         many = f"1 to {max(seeds)}" if 1 in seeds and len(seeds) > 1 else " or ".join(map(str, sorted(seeds)))
         means = "each number is from one seed" if seeds == {1} else f"each number is a mean over {many} seeds"
+        if any(self.deviation(group, model) for group in self.groups for model in self.models):
+            means += ", ± their standard deviation"
         found = {state(group, model.name) for group in self.groups for model in self.models}
         said = [means if seeds else "", *(one.meaning for one in State if one in found)]
         return "; ".join(filter(None, said))
@@ -119,6 +124,12 @@ def number(group: Group, model: str) -> str:
     found, measure = state(group, model), group.experiment.measure
     text = measure.text(group, model) if measure and found in (State.FINAL, State.PARTIAL) else ""
     return f"{text}{found.sign}" if text or found is not State.PARTIAL else ""
+
+
+def deviation(group: Group, model: str) -> str:
+    """The standard deviation of a model's number; empty if it has fewer than two seeds."""
+    measure = group.experiment.measure
+    return measure.deviation(group, model) if measure and model in group.models else ""
 
 
 def runs_done(groups: Sequence[Group]) -> str:
