@@ -230,3 +230,17 @@ def test_the_cell_of_a_layer_has_its_memory() -> None:
     x = torch.randn(2, 8)
     torch.testing.assert_close(cell(x, h), expected(x[None], h[None])[1][0])
     assert cell.memory is layer.memory_l1
+
+
+def test_a_loaded_memory_is_shown_and_started_with() -> None:
+    layer = goru.GORU(3, 64, memory=400)
+    layer.load_state_dict(goru.GORU(3, 64, memory=200).state_dict())
+    assert layer.memory == (200.0,)
+    assert "memory=200.0" in repr(layer)
+    torch.manual_seed(0)
+    layer.reset_parameters()
+    torch.manual_seed(0)
+    assert torch.equal(layer.all_weights[0][2], goru.GORU(3, 64, memory=200).all_weights[0][2])
+    cell = goru.GORUCell(3, 64, memory=400)
+    cell.load_state_dict(goru.GORUCell(3, 64, memory=200).state_dict())
+    assert "memory=200.0" in repr(cell)

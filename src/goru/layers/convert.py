@@ -51,6 +51,8 @@ def from_gru(gru: nn.GRU, *, mesh: str | None = None, capacity: int | None = Non
         raise TypeError(f"from_gru needs a torch.nn.GRU, got {type(gru).__name__}")
     if not (options.get("reset_gate", True) and options.get("update_gate", True)):
         raise ValueError("from_gru copies both gates of a GRU: reset_gate and update_gate cannot be off")
+    if "init" in options:
+        raise ValueError("from_gru starts from the weights of a GRU: init has no effect")
     H = gru.hidden_size
     if mesh is None:
         mesh, capacity = "tunable", H if capacity is None else capacity

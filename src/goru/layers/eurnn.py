@@ -90,8 +90,8 @@ class EURNN(OrthogonalLayer):
     (torch.Size([50, 32, 64]), torch.complex64)
 
     Args:
-        input_size: features of the input, I.
-        hidden_size: features of the state, H; any number.
+        input_size: number of features in the input, I.
+        hidden_size: number of features in the state, H; any number.
         num_layers: number of stacked layers.
         bias: if False, there are no biases. Then modReLU is the identity and the whole layer is linear.
         batch_first: input and output are (B, T, ...) instead of (T, B, ...).

@@ -9,6 +9,7 @@ h_t = z_t * h_{t-1} + (1 - z_t) * c_t
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from ..kernels.recurrence import Stepper
 from ..rotations import Mesh
 from .orthogonal import OrthogonalCell, OrthogonalLayer
 from .recurrent import RecurrentModule
-from .starts import LONGEST_TUNABLE, MEMORY_CAPACITY, STARTS, start_with_memory
+from .starts import DEFAULT_START, LONGEST_TUNABLE, MEMORY_CAPACITY, STARTS, start_with_memory
 from .unit import Parameters, State, check_checkpoint, check_sizes, listed
 
 if TYPE_CHECKING:
@@ -106,25 +107,35 @@ class GORUUnit:
 
     def describe(self) -> str:
         options = self.cell_options() | {"checkpoint": self.checkpoint}
-        return listed(options, capacity=None, reset_gate=True, update_gate=True, init="published", checkpoint=None)
+        return listed(options, capacity=None, reset_gate=True, update_gate=True, init=DEFAULT_START, checkpoint=None)
 
 
 def _mesh(kind: str | None, size: int, capacity: int | None, memories: tuple[float, ...] | None) -> Mesh:
     """The mesh of a GORU; with a memory, the default is the one that learns better over so many steps."""
     if kind is None and memories is not None and max(memories) <= LONGEST_TUNABLE:
         return Mesh("tunable", size, min(MEMORY_CAPACITY, size) if capacity is None else capacity)
+    if kind is None and capacity is not None:
+        raise ValueError(
+            "capacity needs mesh='tunable', which is the default only for a memory of at most "
+            f"{LONGEST_TUNABLE} steps; got capacity={capacity} without mesh"
+        )
     return Mesh("fft" if kind is None else kind, size, capacity)
 
 
-def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool) -> tuple[float, ...] | None:
+def _memories(memory: float | Sequence[float] | None, layers: int, bias: bool, init: str) -> tuple[float, ...] | None:
     """The memory of each layer, validated."""
     if memory is None:
         return None
     if not bias:
         raise ValueError("memory sets the biases of the gates: it needs bias=True")
+    if init != DEFAULT_START:
+        raise ValueError(
+            f"init chooses the initialization without memory: pass one of them, got memory={memory!r} and init={init!r}"
+        )
     given = tuple(memory) if isinstance(memory, Sequence) else (memory,) * layers
-    if any(isinstance(m, bool) or not isinstance(m, int | float) for m in given):
-        raise TypeError(f"memory should be a number of steps, or one per layer, got {memory!r}")
+    if any(isinstance(m, bool) or not isinstance(m, numbers.Real) for m in given):
+        instead = "; use .tolist()" if hasattr(memory, "tolist") else ""
+        raise TypeError(f"memory should be a number of steps, or one per layer, got {memory!r}{instead}")
     if len(given) != layers:
         raise ValueError(f"memory needs one number for each of the {layers} layers, got {len(given)}")
     if not all(1 <= m < math.inf for m in given):
@@ -145,6 +156,13 @@ class _WithMemory(RecurrentModule):
 
     def _initialize(self, parameters: Parameters, layer: int = 0) -> None:
         self.unit.initialize(parameters, None if self._starts_with is None else self._starts_with[layer])
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """The memory is a part of the state: repr() and reset_parameters() take the loaded one."""
+        super()._load_from_state_dict(*args, **kwargs)
+        loaded = [self._buffers[self._buffer.format(layer)] for layer in range(len(self._starts_with or ()))]
+        if loaded and not any(buffer is None or buffer.is_meta for buffer in loaded):
+            self._starts_with = tuple(float(buffer) for buffer in loaded if buffer is not None)
 
     def _effective(self, parameters: Parameters, layer: int = 0) -> Parameters:
         """With `memory`, b_h is spread over that many steps: each step adds b_h / memory to the magnitude."""
@@ -171,16 +189,17 @@ class GORU(_WithMemory, OrthogonalLayer):
     (torch.Size([32, 50, 128]), torch.Size([1, 32, 128]))
 
     Args:
-        input_size: features of the input, I.
-        hidden_size: features of the state, H; any number.
+        input_size: number of features in the input, I.
+        hidden_size: number of features in the state, H; any number.
         num_layers: number of stacked layers.
         bias: if False, there are no biases. Then modReLU is the identity and the candidate is linear.
         batch_first: input and output are (B, T, ...) instead of (T, B, ...).
         dropout: dropout probability on the output of every layer except the last, in training.
         bidirectional: also run backward, from the end of each sequence.
-        mesh: layout of the rotations, "fft" or "tunable". None is "fft"; with a `memory` of up to 500 steps
-            "tunable" of capacity 8. Keyword-only, like all arguments below.
-        capacity: layers of the tunable mesh, 1 to hidden_size (None: 2). hidden_size layers reach every rotation.
+        mesh: layout of the rotations, "fft" or "tunable". None is "tunable" if the largest `memory` is at most 500
+            steps, otherwise "fft". Keyword-only, like all arguments below.
+        capacity: layers of the tunable mesh, 1 to hidden_size, which reaches every rotation. None is 2, or 8 if
+            `memory` chose the mesh (hidden_size if that is less).
         reset_gate, update_gate: False removes the gate (r = 1, z = 0).
         memory: how many steps a state lasts when training begins; one number, or one per layer. None is the authors'
             initialization, whose state lasts a few dozen steps.
@@ -216,14 +235,14 @@ class GORU(_WithMemory, OrthogonalLayer):
         reset_gate: bool = True,
         update_gate: bool = True,
         memory: float | Sequence[float] | None = None,
-        init: str = "published",
+        init: str = DEFAULT_START,
         checkpoint: int | None = None,
         backend: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias)
-        self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias)
+        self._starts_with = _memories(memory, num_layers if isinstance(num_layers, int) else 1, bias, init)
         rotations = _mesh(mesh, hidden_size, capacity, self._starts_with)
         unit = GORUUnit(rotations, bias, reset_gate, update_gate, init, checkpoint)
         super().__init__(
@@ -270,7 +289,8 @@ class GORU(_WithMemory, OrthogonalLayer):
         Args:
             gru: the layer to convert; it determines sizes, device and dtype.
             mesh, capacity: as in the constructor.
-            options: other keyword arguments of the constructor.
+            options: other keyword arguments of the constructor, without `init`. The gates keep the GRU's biases:
+                `memory` only spreads b_h over that many steps.
 
         >>> layer = GORU.from_gru(nn.GRU(3, 8))
         >>> layer.conversion[0].residual < 1e-5
@@ -291,7 +311,7 @@ class GORUCell(_WithMemory, OrthogonalCell):
     Args:
         input_size, hidden_size, bias: as in :class:`goru.GORU`.
         mesh, capacity, reset_gate, update_gate, memory, init, backend, device, dtype: as in :class:`goru.GORU`,
-            keyword-only; `memory` is one number.
+            keyword-only, `device` and `dtype` too; `memory` is one number.
 
     Shape:
         - `input`: (B, I) or (I)
@@ -312,13 +332,15 @@ class GORUCell(_WithMemory, OrthogonalCell):
         reset_gate: bool = True,
         update_gate: bool = True,
         memory: float | None = None,
-        init: str = "published",
+        init: str = DEFAULT_START,
         backend: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(input_size, hidden_size, bias, least=0)
-        self._starts_with = _memories(memory, 1, bias)
+        if isinstance(memory, Sequence):
+            raise TypeError(f"a cell takes one memory, got {memory!r}")
+        self._starts_with = _memories(memory, 1, bias, init)
         unit = GORUUnit(_mesh(mesh, hidden_size, capacity, self._starts_with), bias, reset_gate, update_gate, init)
         super().__init__(unit, input_size, hidden_size, backend=backend, device=device, dtype=dtype)
         self._add_buffers(device, dtype)

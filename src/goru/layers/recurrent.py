@@ -21,7 +21,17 @@ from ..kernels import backends
 from ..kernels.backends import Choice
 from ..kernels.recurrence import Stepper
 from ..tracing import autocast_enabled
-from .unit import Parameters, State, Unit, as_state, check_floating, from_state, in_dtype, result_dtype
+from .unit import (
+    Parameters,
+    State,
+    Unit,
+    as_state,
+    check_floating,
+    from_state,
+    in_dtype,
+    result_dtype,
+    wrong_state_dtype,
+)
 
 
 class RecurrentModule(nn.Module):
@@ -212,6 +222,8 @@ class RecurrentLayer(RecurrentModule):
             if lengths is not None:
                 raise ValueError("a PackedSequence carries its own lengths: lengths= goes with a padded tensor")
             return self._forward_packed(input, hx)
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{self.unit.name}: input must be a Tensor or a PackedSequence, got {type(input).__name__}")
         if input.dim() not in (2, 3):
             raise ValueError(f"{self.unit.name}: Expected input to be 2D or 3D, got {input.dim()}D instead")
         batched = input.dim() == 3
@@ -303,7 +315,7 @@ class RecurrentLayer(RecurrentModule):
             if tuple(hx.shape) != expected:
                 raise RuntimeError(f"Expected hidden size {expected}, got {list(hx.shape)}")
             if hx.dtype != dtype and not autocast_enabled(x):
-                raise RuntimeError(f"{self.unit.name}: hx must have dtype {dtype}, got {hx.dtype}")
+                raise RuntimeError(wrong_state_dtype(self.unit.name, dtype, hx.dtype))
             if hx.device != x.device:
                 raise RuntimeError(f"{self.unit.name}: hx is on {hx.device}, the input is on {x.device}")
 
@@ -313,12 +325,14 @@ class RecurrentLayer(RecurrentModule):
             return None
         lengths = torch.as_tensor(lengths, device=x.device)
         if lengths.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8) and lengths.numel():
-            raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}")
+            instead = "; from a mask, pass its sum over the steps" if lengths.dtype == torch.bool else ""
+            raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}{instead}")
         if lengths.dim() == 0:
             lengths = lengths.reshape(1)
         if tuple(lengths.shape) != (x.shape[1],):
             raise RuntimeError(
-                f"lengths must have one number for each of the {x.shape[1]} rows, got shape {list(lengths.shape)}"
+                f"lengths must have one number for each of the {x.shape[1]} rows of a batch (batch_first="
+                f"{self.batch_first}), got shape {list(lengths.shape)}"
             )
         return lengths.to(torch.int64)
 
@@ -372,6 +386,8 @@ class RecurrentCell(RecurrentModule):
         ):
             return new
         name = type(self).__name__
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}: input must be a Tensor, got {type(input).__name__}")
         if input.dim() not in (1, 2):
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
         state = as_state(hx, self.unit)
@@ -411,7 +427,7 @@ class RecurrentCell(RecurrentModule):
             if h.shape[0] != batch:
                 raise RuntimeError(f"Input batch size {batch} doesn't match hidden0 batch size {h.shape[0]}")
             if h.dtype != dtype and not autocast:
-                raise RuntimeError(f"{type(self).__name__}: hx must have dtype {dtype}, got {h.dtype}")
+                raise RuntimeError(wrong_state_dtype(type(self).__name__, dtype, h.dtype))
 
 
 def _constructors(module: nn.Module) -> int:

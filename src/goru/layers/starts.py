@@ -43,6 +43,7 @@ def _published(b_h: float) -> Start:
 
 # By the name that `init` takes. The June 2017 version goes with mesh="tunable", capacity=2.
 STARTS: dict[str, Start] = {"published": _published(0.01), "june2017": _published(2.0)}
+DEFAULT_START = "published"
 
 USUAL_INPUTS = 10
 """The bounds of the input weights are for one-hot inputs of this many symbols; wider inputs get smaller bounds."""

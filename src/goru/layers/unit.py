@@ -91,10 +91,17 @@ def as_state(hx: Any, unit: Unit) -> State | None:
     if hx is None:
         return None
     count = len(unit.state_dtypes(torch.float32))
-    if count == 1:
+    several = isinstance(hx, tuple | list)
+    if count == 1 and not several:
         return (hx,)
-    if not isinstance(hx, tuple | list) or len(hx) != count:
-        raise RuntimeError(f"{unit.name}: hx must be a tuple of {count} tensors, got {type(hx).__name__}")
+    if count == 1:
+        raise TypeError(
+            f"{unit.name}: hx must be a tensor, got a {type(hx).__name__}; pass lengths by keyword, and a tuple of "
+            "states only to an LSTM"
+        )
+    if not several or len(hx) != count:
+        given = f"a {type(hx).__name__} of {len(hx)}" if several else type(hx).__name__
+        raise RuntimeError(f"{unit.name}: hx must be a tuple of {count} tensors, got {given}")
     return tuple(hx)
 
 
@@ -112,3 +119,9 @@ def result_dtype(x: Tensor, state: State | None) -> torch.dtype:
 def in_dtype(state: State, dtype: torch.dtype) -> State:
     """A state in another dtype; a complex state is unchanged, since there are no complex half types."""
     return tuple(part if part.is_complex() else part.to(dtype) for part in state)
+
+
+def wrong_state_dtype(name: str, expected: torch.dtype, given: torch.dtype) -> str:
+    """What is wrong with the dtype of `hx`."""
+    instead = "; a real state needs complex=False" if expected.is_complex and not given.is_complex else ""
+    return f"{name}: hx must have dtype {expected}, got {given}{instead}"
