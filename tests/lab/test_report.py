@@ -18,7 +18,7 @@ import pytest
 
 from goru.lab import paper, report
 from goru.lab.errors import LabError
-from goru.lab.paper import columns
+from goru.lab.paper import columns, findings
 from goru.lab.paper.columns import Cell
 from goru.lab.paper.outcomes import spread
 from goru.lab.report import claims, costs, figures, overview, page, record, sections
@@ -675,6 +675,71 @@ def test_how_soon_it_forgets(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "denoise" / "paper" / "goru")
     write_run(tmp_path, "denoise", "goru", [1.0, 0.02, 0.02, 0.02])
     assert answer() == "Yes"
+
+
+def test_what_some_seeds_do_is_not_said_of_all(tmp_path: Path) -> None:
+    """Two of three seeds solve it; the mean loss alone would be "ends at 33%"."""
+    for seed, curve in enumerate((SOLVED, SOLVED, STUCK)):
+        write_run(tmp_path, "copying", "eurnn-real", curve, seed=seed)
+        write_run(tmp_path, "copying", "goru-memory", SOLVED, seed=seed)
+        write_run(tmp_path, "copying", "gru", STUCK, seed=seed)
+    groups, _ = load(tmp_path)
+    assert findings.how_it_ends(groups[0], "eurnn-real") == "solves it in 2 of 3 seeds"
+    assert not findings.solves(groups[0], "eurnn-real")
+    assert findings.who_solves(groups[0]) == (
+        "solved by GORU with memory after 200 iterations and EURNN (real) in 2 of 3 seeds; not by GRU at 99% of the "
+        "baseline."
+    )
+    write_run(tmp_path, "copying", "eurnn-complex", STUCK)
+    found = next(v for v in claims.judge_all(load(tmp_path)[0]) if v.claim.name == "C2")
+    assert "(solved in 2 of 3 seeds)" in found.statements[0].evidence
+
+
+def test_sooner_or_later_needs_more_than_the_spread(tmp_path: Path) -> None:
+    for seed, steps in enumerate((2, 8)):
+        write_run(tmp_path, "denoise", "goru", [1.0] * steps + [0.02] * (9 - steps), seed=seed)
+        write_run(tmp_path, "denoise", "gru", [1.0] * 4 + [0.02] * 5, seed=seed)
+    answer = dict(overview.answers(load(tmp_path)[0]))["Does it forget like a GRU?"]
+    assert answer == "Yes. Denoise: GORU solves it in 500 ± 424 iterations; GRU solves it in 400 iterations."
+
+
+def test_level_is_a_lead_within_the_spread(tmp_path: Path) -> None:
+    for seed, loss in enumerate((0.2, 0.4)):
+        write_run(tmp_path, "parenthesis", "goru", [2.0, loss], seed=seed)
+        write_run(tmp_path, "parenthesis", "gru", [2.0, 0.35], seed=seed)
+    found = dict(overview.answers(load(tmp_path)[0]))["When is it worth it?"]
+    assert found == "Nowhere ahead of GRU and LSTM; level within the spread over seeds on parenthesis (GORU)."
+
+
+def test_a_lead_over_a_row_of_one_seed_has_no_spread(tmp_path: Path) -> None:
+    for model in ("goru", "gru", "lstm", *EURNNS):
+        write_run(tmp_path, "parenthesis", model, SOLVED if model == "goru" else HALFWAY)
+    write_run(tmp_path, "parenthesis", "lstm", HALFWAY, seed=1)
+    texts = [statement.text for statement in verdict(tmp_path, "C5").statements]
+    assert "by more than the spread over the seeds (over other rows of one seed by any margin)" in texts
+
+
+def test_a_failed_seed_shows_in_the_ranking(tmp_path: Path) -> None:
+    write_run(tmp_path, "copying", "goru", SOLVED)
+    fail(write_run(tmp_path, "copying", "goru", SOLVED, seed=1, finished=False))
+    found = _ranking(tmp_path)
+    assert found.cell(found.groups[0], found.models[0]).text == "5.0‡"
+    assert found.note == "each number is from one seed; ‡ leaves out a run that failed"
+
+
+def test_gates_are_averaged_over_seeds(tmp_path: Path) -> None:
+    for seed, noise in enumerate((0.9, 0.5)):
+        write_run(tmp_path, "parenthesis", "goru", SOLVED, seed=seed, figure=gate_figure(noise, 0.2))
+        write_run(tmp_path, "parenthesis", "gru", SOLVED, seed=seed, figure=gate_figure(0.3, 0.2))
+    (group,), _ = load(tmp_path)
+    assert figures.gates_caption(group).startswith("Largest difference between noise and brackets: GORU (70% and 20%)")
+    shares = [figure_of(group, seed)["gate_share"] for seed in (0, 1)]
+    assert figures.with_gates(group)["goru"]["gate_share"] == [(a + b) / 2 for a, b in zip(*shares, strict=True)]
+
+
+def figure_of(group: Any, seed: int) -> dict[str, Any]:
+    (figure,) = (run.figure for run in group.runs("goru") if run.config.seed == seed)
+    return figure
 
 
 def test_questions_are_answered_from_the_runs(tmp_path: Path) -> None:

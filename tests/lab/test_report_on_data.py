@@ -291,3 +291,42 @@ def test_the_paper_averages() -> None:
         recomputed = babi.paper_mean(name, list(range(1, 21)))
         assert (abs(recomputed - printed) < 0.06) == (name != "GRU"), name
     assert babi.paper_mean("GRU", list(range(1, 21))) == pytest.approx(60.2, abs=0.05)
+
+
+def test_the_spread_in_the_table_is_over_the_folds_of_all_seeds(tmp_path: Path) -> None:
+    """Each fold counts once, as a mean over seeds; the ranking and the verdict take the spread over seeds."""
+    for seed, better in ((0, -0.05), (1, 0.05)):
+        for fold in range(1, 11):
+            final = {"test_accuracy": 0.6 + fold % 2 / 10 + better, "test_sequence_accuracy": 0.25}
+            write_run(tmp_path, "shortest_path", "goru", f"fold{fold:02}", final, seed=seed, about=PATH_LEVELS)
+    table = tables(tmp_path)["shortest_path-paper"]
+    assert row(table, "GORU")["accuracy %"] == "65.0 ± 5.3"
+    assert row(table, "GORU")["time"] == "0:50"
+    assert "±: the deviation over the folds." in table.note
+    (group,), _ = load(tmp_path)
+    measure = group.experiment.measure
+    assert measure is not None
+    assert (measure.text(group, "goru"), measure.deviation(group, "goru")) == ("65.0", "7.1")
+
+
+def test_seeds_without_all_parts_are_named_and_weigh_nothing(tmp_path: Path) -> None:
+    final = {"test_accuracy": 0.7, "test_sequence_accuracy": 0.25}
+    for fold in range(1, 11):
+        about = PATH_LEVELS | {"any_node_accuracy": fold / 10}
+        write_run(tmp_path, "shortest_path", "gru", f"fold{fold:02}", final, about=about)
+        if fold == 10:
+            write_run(tmp_path, "shortest_path", "gru", "fold10", final, seed=1, about=about)
+    groups, _ = load(tmp_path)
+    (section,) = sections.make(groups, [])
+    assert section.variants[0].gaps == ["Not counted: GRU, seed 1 (1 of 10 folds)."]
+    assert groups[0].reference("any_node_accuracy") == pytest.approx(0.55)  # 0.59 if runs weighed alike
+
+
+def test_other_starts_of_goru_neither_agree_nor_differ(tmp_path: Path) -> None:
+    """The paper has one GORU: what its error is to our starts says nothing."""
+    for model, loss in {"goru": 0.7, "goru-memory": 0.69, "gru": 0.8}.items():
+        write_run(tmp_path, "speech", model, "paper", {"test_loss": loss})
+    table = tables(tmp_path)["speech-paper"]
+    (column,) = {name for name, text in row(table, "GRU").items() if text in ("agrees", "differs")}
+    assert row(table, "GRU")[column] == "agrees"
+    assert row(table, "GORU with memory")[column] == row(table, "GORU")[column] == ""

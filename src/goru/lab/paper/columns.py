@@ -9,7 +9,7 @@ from statistics import fmean
 
 from goru.lab.durations import duration
 from goru.lab.paper.models import model, title
-from goru.lab.paper.outcomes import Group, Record, number, percent, spread
+from goru.lab.paper.outcomes import Group, Record, Spread, number, percent, spread
 from goru.lab.paper.rules import AT_BASELINE, SOLVED, Level
 
 
@@ -86,7 +86,7 @@ class Column:
 References = Mapping[str, Mapping[str, str]]
 """Rows for reference levels that need no learning: by name, then by column."""
 
-_CLOCK = "Iterations/s and time are wall-clock, including evaluations, on a shared machine."
+_CLOCK = "Iterations/s and time (a mean over seeds) are wall-clock, including evaluations, on a shared machine."
 _BENCH = (
     "ms/iteration is processor time, measured separately with goru bench on the layers as they are now. Older runs of "
     "GRU and LSTM used torch's layers, which are slower, so their iterations/s are lower than ms/iteration suggests."
@@ -204,7 +204,15 @@ def _range(counts: Iterable[int]) -> str:
 
 
 _STEP_TIME = Column("ms/iteration", _step_time, full_size, note=_BENCH)
-_TIME = Column("time", lambda group, name: duration(sum(record.seconds for record in group.runs(name))), note=_CLOCK)
+
+
+def _time(group: Group, name: str) -> str:
+    """What a seed took, on average; for an experiment in parts, all of its parts."""
+    records = group.shown(name)
+    return duration(sum(record.seconds for record in records) / len({record.config.seed for record in records}))
+
+
+_TIME = Column("time", _time, note=_CLOCK)
 _SIZES = (
     Column(
         "units",
@@ -235,7 +243,7 @@ def _steps(group: Group, name: str) -> str:
 
 
 def _best_step(group: Group, name: str) -> str:
-    steps = [record.result.get("best_step", record.step) for record in group.runs(name) if record.result]
+    steps = [record.result.get("best_step", record.step) for record in group.shown(name) if record.result]
     return f"{fmean(steps):,.0f}" if steps else ""
 
 
@@ -243,7 +251,7 @@ RUN_COLUMNS = (
     Column("runs", _runs),
     Column("iterations", _steps),
     Column("best iteration", _best_step, note="Best iteration: the one that was tested, by its validation loss."),
-    Column("iterations/s", lambda group, name: _rate(group.runs(name)), note=_CLOCK),
+    Column("iterations/s", lambda group, name: _rate(group.shown(name)), note=_CLOCK),
     _TIME,
     _STEP_TIME,
     *_SIZES,
@@ -397,12 +405,25 @@ class Measure:
             return ">1000"
         return "" if value is None else number(value, self.digits)
 
+    def _spread(self, group: Group, name: str) -> Spread | None:
+        """The number with its deviation over the seeds that have finished."""
+        seeds = group.seed_means(name, self.score)
+        return spread([self.scale_of(group) * value for value in seeds]) if seeds else None
+
+    def apart(self, group: Group, one: str, other: str) -> bool:
+        """Whether two models with finished seeds differ by more than the spread over either's seeds, as they are
+        rounded if both have one seed."""
+        a, b = self._spread(group, one), self._spread(group, other)
+        if a is None or b is None or self.rounded(group, one) == self.rounded(group, other):
+            return False
+        return abs(a.mean - b.mean) > max(a.deviation, b.deviation)
+
     def deviation(self, group: Group, name: str) -> str:
         """The standard deviation over seeds; empty for one seed, and where the number is only called large or small."""
-        seeds = group.seed_means(name, self.score)
-        if len(seeds) < 2 or self.text(group, name).startswith((">", "<")):
+        found = self._spread(group, name)
+        if found is None or found.count < 2 or self.text(group, name).startswith((">", "<")):
             return ""
-        return number(self.scale_of(group) * spread(seeds).deviation, self.digits)
+        return number(found.deviation, self.digits)
 
     def ranked(self, group: Group) -> list[str]:
         """The models with a final number, the best first; for an experiment in parts, those with all parts."""

@@ -23,7 +23,7 @@ from goru.lab.paper.models import (
     WITH_MEMORY,
     title,
 )
-from goru.lab.paper.outcomes import Group, percent
+from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import SOLVED, SOLVES, STAYS_AT_BASELINE, Facts, Statement
 from goru.lab.tasks.copying import Copying
 from goru.lab.training.config import OptimizerConfig, RunConfig
@@ -63,17 +63,11 @@ def eurnn_is_quick(f: Facts) -> list[Statement]:
 
 def memory_matters(group: Group) -> str:
     """Where GORU with a memory of T ends, next to GORU as published and the other gated models."""
-    losses = {m: group.final_mean(m, "test_loss") for m in ("goru", "gru", "lstm")}
-    ends = {m: loss / group.baseline for m, loss in losses.items() if loss is not None}
+    ends = {m: end for m in ("goru", "gru", "lstm") if (end := how_it_ends(group, m))}
     ours = how_it_ends(group, "goru-memory")
     if not ours or not ends:
         return who_solves(group)
-    first, *rest = ends
-    name = "as published it" if first == "goru" else title(first)
-    others = [
-        f"{name} ends at {percent(ends[first])} of the baseline",
-        *(f"{title(m)} at {percent(ends[m])}" for m in rest),
-    ]
+    others = [f"{'as published it' if m == 'goru' else title(m)} {end}" for m, end in ends.items()]
     steps = group.runs("goru-memory")[0].config.layer.memory
     return f"started with a memory of {steps} steps, GORU {ours}; {', '.join(others)}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goru.lab.paper.columns import against_baseline, loss_share
 from goru.lab.paper.definition import Claim, Experiment, Paper, Smaller
-from goru.lab.paper.findings import DOES_IT_FORGET, compared, first_step, how_it_ends, solves
+from goru.lab.paper.findings import DOES_IT_FORGET, compared, first_steps, how_it_ends, solves
 from goru.lab.paper.models import EURNNS, MAIN_MODELS, MATCHED_PARAMETERS, SYNTHETIC_MODELS, WITH_EPSILON
 from goru.lab.paper.outcomes import Group
 from goru.lab.paper.rules import SOLVES, STAYS_AT_BASELINE, Facts, Level, Statement, better
@@ -46,16 +46,19 @@ def does_it_forget(group: Group) -> str:
     known = compared(group, "goru", "goru-memory", "gru", *EURNNS)
     if not known or not how_it_ends(group, "gru"):
         return ""
-    starts = {name: first_step(group, name) for name in ("goru", "goru-memory") if solves(group, name)}
+    starts = {name: first_steps(group, name) for name in ("goru", "goru-memory") if solves(group, name)}
     steps = {name: step for name, step in starts.items() if step is not None}
-    theirs = first_step(group, "gru")
     if not steps:
         return f"No. Denoise: {known}."
-    quickest = min(steps, key=steps.__getitem__)
-    if theirs is not None and steps[quickest] > theirs:
+    theirs = first_steps(group, "gru") if solves(group, "gru") else None
+    quickest = min(steps, key=lambda name: steps[name].mean)
+    others = [step for name, step in {**steps, "gru": theirs}.items() if name != quickest and step is not None]
+    if theirs is not None and better(theirs, steps[quickest]):
         answer = "Yes, but it takes longer to learn"
+    elif quickest == "goru-memory" and "goru" in steps and all(better(steps[quickest], other) for other in others):
+        answer = "Yes, and soonest if it starts with memory"
     else:
-        answer = "Yes" if quickest == "goru" else "Yes, and soonest if it starts with memory"
+        answer = "Yes" if "goru" in steps else "Yes, if it starts with memory"
     return f"{answer}. Denoise: {known}."
 
 

@@ -6,11 +6,10 @@ They begin in lower case and end with a period: after a colon they are used as t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from goru.lab.paper.columns import Measure
 from goru.lab.paper.models import title
-from goru.lab.paper.outcomes import Group, percent
+from goru.lab.paper.outcomes import Group, Spread, percent, spread
 from goru.lab.paper.rules import SOLVED
 
 _NAMED = 4
@@ -41,12 +40,13 @@ def who_solves(group: Group) -> str:
     if not losses:
         return ""
     shares = {name: losses[name] / group.baseline for name in sorted(losses, key=losses.__getitem__)}
-    reached = {name: first_step(group, name) for name in shares if shares[name] < SOLVED}
-    solved = [
-        title(name) + (f" after {step:,.0f} iterations" if step is not None else "")
-        for name, step in sorted(reached.items(), key=lambda item: (item[1] is None, item[1]))
-    ]
-    rest = {name: share for name, share in shares.items() if name not in reached}
+    counts = {name: seeds_that_solve(group, name) for name in shares}
+    steps = {name: first_steps(group, name) for name, (solved, seeds) in counts.items() if solved == seeds}
+    known = {name: step for name, step in steps.items() if step is not None}
+    order = [*(name for name in steps if name not in known), *sorted(known, key=lambda name: known[name].mean)]
+    solved = [title(name) + (f" after {iterations(known[name])}" if name in known else "") for name in order]
+    solved += [f"{title(name)} {_in_seeds(*count)}" for name, count in counts.items() if 0 < count[0] < count[1]]
+    rest = {name: share for name, share in shares.items() if not counts[name][0]}
     ends = [f"{title(name)} at {percent(share)}" for name, share in list(rest.items())[:_NAMED]]
     if len(rest) > _NAMED:
         ends.append(f"{len(rest) - _NAMED} more at up to {percent(max(rest.values()))}")
@@ -59,11 +59,30 @@ def who_solves(group: Group) -> str:
     return f"solved by {joined(solved)}" + (f"; not by {ended}." if ended else ".")
 
 
-def first_step(group: Group, name: str) -> float | None:
-    """When a model was first below the bar; None if one of its runs never was."""
+def seeds_that_solve(group: Group, name: str) -> tuple[int, int]:
+    """How many of a model's finished runs end below the bar, and how many there are."""
+    losses = [loss for run in group.finished(name) if (loss := run.score("test_loss")) is not None]
+    return sum(loss < SOLVED * group.baseline for loss in losses), len(losses)
+
+
+def _in_seeds(solved: int, seeds: int) -> str:
+    return f"in {solved} of {seeds} seeds"
+
+
+def first_steps(group: Group, name: str) -> Spread | None:
+    """When the runs of a model were first below the bar; None if one of them never was."""
     steps = [record.first_step_below(SOLVED * group.baseline) for record in group.shown(name)]
-    known = [step for step in steps if step is not None]
-    return fmean(known) if known and len(known) == len(steps) else None
+    known = [float(step) for step in steps if step is not None]
+    return spread(known) if known and len(known) == len(steps) else None
+
+
+def iterations(steps: Spread) -> str:
+    """
+    >>> iterations(spread([2000.0, 3000.0])), iterations(spread([500.0, 500.0]))
+    ('2,500 ± 707 iterations', '500 iterations')
+    """
+    deviation = f" ± {steps.deviation:,.0f}" if round(steps.deviation) else ""
+    return f"{steps.mean:,.0f}{deviation} iterations"
 
 
 DOES_IT_REMEMBER = "Does GORU remember like an EURNN?"
@@ -72,26 +91,27 @@ WHAT_ORTHOGONALITY_BUYS = "What does orthogonality buy?"
 
 
 def solves(group: Group, name: str) -> bool:
-    """Whether a model has finished below the bar."""
-    loss = group.final_mean(name, "test_loss")
-    return loss is not None and loss < SOLVED * group.baseline
+    """Whether all finished runs of a model end below the bar."""
+    solved, seeds = seeds_that_solve(group, name)
+    return 0 < solved == seeds
 
 
 def how_it_ends(group: Group, name: str) -> str:
     """What a model does on a task with a baseline; empty if it has not finished.
 
-    Such as "solves it in 500 iterations", "ends at 56% of the baseline" or "diverges".
+    Such as "solves it in 500 iterations", "solves it in 2 of 3 seeds", "ends at 56% of the baseline" or "diverges".
     """
     loss = group.final_mean(name, "test_loss")
     if loss is None:
         return ""
-    step = first_step(group, name)
-    if solves(group, name) and step is not None:
-        return f"solves it in {step:,.0f} iterations"
+    steps, (solved, seeds) = first_steps(group, name), seeds_that_solve(group, name)
+    if 0 < solved < seeds:
+        return f"solves it {_in_seeds(solved, seeds)}"
+    if solved and steps is not None:
+        return f"solves it in {iterations(steps)}"
     if loss > DIVERGED * group.baseline:
-        before = (
-            "" if step is None else f"falls below {percent(SOLVED)} of the baseline after {step:,.0f} iterations, then "
-        )
+        bar = percent(SOLVED)
+        before = "" if steps is None else f"falls below {bar} of the baseline after {iterations(steps)}, then "
         return f"{before}diverges"
     return f"ends at {percent(loss / group.baseline)} of the baseline"
 

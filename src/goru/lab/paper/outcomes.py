@@ -240,6 +240,11 @@ class Group:
         done = self._by_seed(model).items()
         return {seed for seed, parts in done if len(parts) == self.experiment.part_count}
 
+    def incomplete_seeds(self, model: str) -> dict[int, int]:
+        """The seeds that are left out of a model's numbers because parts are missing, and how many they have."""
+        complete, done = self.complete_seeds(model), self._by_seed(model)
+        return {seed: len(parts) for seed, parts in done.items() if complete and seed not in complete}
+
     def parts_done(self, model: str, score: str = "") -> int:
         """The most parts (with a score) that any seed has finished."""
         return max(map(len, self._by_seed(model, score).values()), default=0)
@@ -258,8 +263,19 @@ class Group:
                 by_seed.setdefault(record.config.seed, {})[record.config.variant] = value
         return by_seed
 
+    def part_means(self, model: str, score: str) -> list[float]:
+        """For each part, the mean of a score over the runs whose numbers are shown."""
+        by_part: dict[str, list[float]] = {}
+        for record in self.shown(model):
+            if (value := record.score(score)) is not None:
+                by_part.setdefault(record.config.variant, []).append(value)
+        return [fmean(values) for values in by_part.values()]
+
     def scores(self, model: str, name: str) -> Spread | None:
-        """A score over the runs whose numbers are shown."""
+        """A score over the runs whose numbers are shown; for an experiment in parts, over the parts."""
+        parts = self.part_means(model, name)
+        if len(parts) > 1:
+            return spread(parts)
         values = [value for record in self.shown(model) if (value := record.score(name)) is not None]
         return spread(values) if values else None
 
@@ -269,9 +285,12 @@ class Group:
         return found.mean if found else None
 
     def reference(self, name: str) -> float:
-        """The mean of a reference level that the runs report; nan if none does."""
-        values = [value for record in self.records if isinstance(value := record.about.get(name), (int, float))]
-        return fmean(values) if values else math.nan
+        """The mean of a reference level that the runs report, over the parts if there are several; nan if none does."""
+        by_part: dict[str, list[float]] = {}
+        for record in self.records:
+            if isinstance(value := record.about.get(name), (int, float)):
+                by_part.setdefault(record.config.variant, []).append(value)
+        return fmean(map(fmean, by_part.values())) if by_part else math.nan
 
     @property
     def as_in_the_paper(self) -> bool:

@@ -66,9 +66,8 @@ class Facts:
         return spread([100 * mean for mean in complete])
 
     def deviation_of_parts(self, model: str, score: str) -> float:
-        """The deviation of a score over the parts, in points, of the seeds that have them all."""
-        values = [run.score(score) for run in self.group.shown(self.name(model))]
-        return spread([100 * value for value in values if value is not None]).deviation
+        """The deviation of a score over the parts, in points; each part is a mean over the seeds that have them all."""
+        return 100 * spread(self.group.part_means(self.name(model), score)).deviation
 
     def failures(self) -> list[str]:
         """Descriptions of the models looked up that have failed runs."""
@@ -103,7 +102,14 @@ class Facts:
     # Evidence
 
     def shares(self, *models: str) -> str:
-        return ", ".join(f"{self.title(m)} at {number(100 * self.share(m), 1)}% of the baseline" for m in models)
+        """Where models end; the mean, and how many seeds solve the task if only some do."""
+        return ", ".join(f"{self.title(m)} at {self._share(m)}" for m in models)
+
+    def _share(self, model: str) -> str:
+        text = f"{number(100 * self.share(model), 1)}% of the baseline"
+        losses = self.scores(model, "test_loss")
+        solved = sum(loss < SOLVED * self.group.baseline for loss in losses)
+        return f"{text} (solved in {solved} of {len(losses)} seeds)" if 0 < solved < len(losses) else text
 
     def steadiness(self, *models: str) -> str:
         """How often models were below the bar at the end of training: the verdict depends on the last evaluation."""
@@ -127,13 +133,16 @@ def better(a: Spread, b: Spread) -> bool:
 
 def best(what: str, ours: Spread, others: Sequence[Spread], evidence: str, *, higher: bool = False) -> list[Statement]:
     """GORU is best, in two statements: ahead of all others; by more than the spread."""
-    one_seed = max(value.count for value in (ours, *others)) == 1
     ahead = (ours.mean > other.mean if higher else ours.mean < other.mean for other in others)
     clearly = (better(other, ours) if higher else better(ours, other) for other in others)
-    some, more = "by any margin (one seed, so no spread to compare with)", "by more than the spread over the seeds"
+    margin = "by more than the spread over the seeds"
+    if max(value.count for value in (ours, *others)) == 1:
+        margin = "by any margin (one seed, so no spread to compare with)"
+    elif ours.count == 1 and any(other.count == 1 for other in others):
+        margin += " (over other rows of one seed by any margin)"
     return [
         Statement(f"GORU has the {what}", all(ahead), evidence),
-        Statement(some if one_seed else more, all(clearly), evidence),
+        Statement(margin, all(clearly), evidence),
     ]
 
 

@@ -135,7 +135,7 @@ EXPERIMENT = Experiment(
         "0.967 instead of 0.970 (GRU).",
     ),
     columns=(
-        Column("accuracy %", score("test_accuracy", 100, 1), brief=True),
+        Column("accuracy %", score("test_accuracy", 100, 1), brief=True, note="±: the deviation over the folds."),
         Column("whole sequences %", score("test_sequence_accuracy", 100, 1), brief=True),
         Column(
             "paper %",

@@ -58,7 +58,7 @@ def _percent(share: float | None) -> str:
 
 def _agreement(group: Group, name: str) -> str | Cell:
     ours, theirs = _share(group, name), _paper_share(name)
-    if name == "goru" or ours is None or theirs is None:
+    if model(name).row == "GORU" or ours is None or theirs is None:
         return ""
     return agreement((ours > 1) == (theirs > 1))
 

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
@@ -74,17 +75,24 @@ def reading(group: Group) -> str:
 
 def caption(group: Group) -> str:
     """Which curves are lowest and highest: at the end, or where the validation loss chose; and which rise again."""
-    known = {s.model.title: s.known for s in series(group) if len(s.known)}
+    drawn = [s for s in series(group) if len(s.known)]
+    known = {s.model.title: s.known for s in drawn}
     if len(known) < 2:
         return ""
     on_test = held_out(group) == "test loss"
-    levels = {name: float(values[-1] if on_test else values.min()) for name, values in known.items()}
+    levels = {s.model.title: float(s.known[-1]) if on_test else _lowest(group, s.model.name) for s in drawn}
     first, *_, last = sorted(levels, key=levels.__getitem__)
     if on_test:
         return f"Lowest at the end: {first}; highest: {last}."
     rising = sum(float(values[-1]) > RISES * levels[name] for name, values in known.items())
     again = f" {rising} of {len(known)} curves rise again after their minimum." if rising else ""
     return f"Lowest minimum: {first}; highest: {last}.{again}"
+
+
+def _lowest(group: Group, name: str) -> float:
+    """The lowest losses of a model's runs, averaged: those of the mean curve depend on how many runs it has."""
+    lows = [min(filter(math.isfinite, record.test.losses), default=math.inf) for record in group.shown(name)]
+    return fmean(lows)
 
 
 def gates_caption(group: Group) -> str:
@@ -137,12 +145,24 @@ def figure_title(group: Group) -> str:
 
 
 def with_gates(group: Group) -> dict[str, dict[str, Any]]:
-    """The recorded gates of each model, from the first run that has them."""
-    found: dict[str, dict[str, Any]] = {}
+    """The recorded gates of each model, averaged over its runs on the same sequences."""
+    found: dict[str, list[dict[str, Any]]] = {}
     for record in group.records:
         if record.figure and "gate_share" in record.figure:
-            found.setdefault(record.config.model, record.figure)
-    return found
+            found.setdefault(record.config.model, []).append(record.figure)
+    return {name: _averaged(figures) for name, figures in found.items()}
+
+
+def _averaged(figures: list[dict[str, Any]]) -> dict[str, Any]:
+    first = figures[0]
+    alike = [one for one in figures if one["noise"] == first["noise"]]
+    means: dict[str, Any] = {
+        "gate_share": [fmean(shares) for shares in zip(*(one["gate_share"] for one in alike), strict=True)]
+    }
+    for share in ("gate_share_noise", "gate_share_brackets"):
+        if all(one.get(share) is not None for one in alike):
+            means[share] = fmean(one[share] for one in alike)
+    return first | means
 
 
 def has_spectrum(record: Record) -> bool:

@@ -35,6 +35,7 @@ class State(Enum):
 
     FINAL = ("", "")
     PARTIAL = ("†", "† marks a mean over only some of the parts")
+    SOME_FAILED = ("‡", "‡ leaves out a run that failed")
     UNFINISHED = ("…", "… marks an unfinished run")
     FAILED = ("failed", "failed marks a run without a result")
     ABSENT = ("", "empty: not run")
@@ -116,13 +117,16 @@ def state(group: Group, model: str) -> State:
     if not group.finished(model):
         failed = all(record.state == "failed" for record in group.models[model])
         return State.FAILED if failed else State.UNFINISHED
-    return State.FINAL if group.kind or group.complete_seeds(model) else State.PARTIAL
+    if not group.kind and not group.complete_seeds(model):
+        return State.PARTIAL
+    return State.SOME_FAILED if any(record.state == "failed" for record in group.models[model]) else State.FINAL
 
 
 def number(group: Group, model: str) -> str:
     """A model's number by the measure of its experiment, or the sign of its state."""
     found, measure = state(group, model), group.experiment.measure
-    text = measure.text(group, model) if measure and found in (State.FINAL, State.PARTIAL) else ""
+    known = found in (State.FINAL, State.PARTIAL, State.SOME_FAILED)
+    text = measure.text(group, model) if measure and known else ""
     return f"{text}{found.sign}" if text or found is not State.PARTIAL else ""
 
 
@@ -182,16 +186,20 @@ def answers(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 def _where_it_leads(ranks: Ranking) -> str:
     """The experiments in which GORU, with any of its initializations, is ahead of GRU and LSTM with any of theirs."""
-    ahead, behind = [], []
+    ahead, level, behind = [], [], []
     for group in ranks.groups:
         rows = {name: paper.model(name).row for name in ranks.measure(group).ranked(group)}
         gated = [name for name in rows if rows[name] in ("GORU", "GRU", "LSTM") and not paper.model(name).ablation]
         if {"GORU"} < {rows[name] for name in gated}:
-            leads = ahead if rows[gated[0]] == "GORU" else behind
-            leads.append(f"{ranks.label(group).lower()} ({paper.title(gated[0])})")
+            first = gated[0]
+            rival = next(name for name in gated if (rows[name] == "GORU") != (rows[first] == "GORU"))
+            apart = ranks.measure(group).apart(group, first, rival)
+            leads = level if not apart else ahead if rows[first] == "GORU" else behind
+            leads.append(f"{ranks.label(group).lower()} ({paper.title(first)})")
     lead = f"Ahead of GRU and LSTM on {joined(ahead)}" if ahead else "Nowhere ahead of GRU and LSTM"
-    rest = f"; behind on {joined(behind)}" if behind else ""
-    return f"{lead}{rest}." if ahead or behind else ""
+    words = {"level within the spread over seeds on": level, "behind on": behind}
+    rest = "".join(f"; {word} {joined(places)}" for word, places in words.items() if places)
+    return f"{lead}{rest}." if ahead or level or behind else ""
 
 
 def _on_claims(verdicts: Sequence[claims.Verdict]) -> Sentence:

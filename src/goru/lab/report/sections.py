@@ -118,6 +118,11 @@ class Variant:
             if min(parts.values()) < one.part_count:
                 counts = ", ".join(f"{paper.title(model)} {count}" for model, count in parts.items())
                 found.append(f"Of {one.part_count} {one.parts} finished: {counts}.")
+            found += [
+                f"Not counted: {paper.title(model)}, seed {seed} ({count} of {one.part_count} {one.parts})."
+                for model in group.models
+                for seed, count in group.incomplete_seeds(model).items()
+            ]
         unfinished = [record for record in group.records if not record.finished]
         for record in unfinished[:_LISTED]:
             c, why = record.config, f": {record.message}" if record.message else ""
