@@ -21,8 +21,8 @@ from .goru import GORU
 class Conversion:
     """The conversion of one layer in one direction.
 
-    residual: |U - Q| / |Q| with Q the rotation nearest to W_hn: how well the mesh represents it.
-    distance: |U - W_hn| / |W_hn|: how far U is from the GRU's own matrix, which need not be orthogonal.
+    residual: `|U - Q| / |Q|` with Q the rotation nearest to W_hn: how well the mesh represents it.
+    distance: `|U - W_hn| / |W_hn|`: how far U is from the GRU's own matrix, which need not be orthogonal.
     dropped_b_in, dropped_b_hn: the candidate's two biases, which a GORU does not have (None without biases).
     """
 
