@@ -370,6 +370,26 @@ def test_reproduce_runs_a_grid_and_writes_the_report(tmp_path: Path, monkeypatch
     assert outcome(shrunk[1].directory(Path("runs"))) == before
 
 
+def test_reproduce_can_leave_out_what_a_record_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded, other = (small("copying", model, steps=20) for model in ("gru", "lstm"))
+    train(recorded, tmp_path / "results")
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [recorded])
+    command = ["reproduce", "copying", "--runs", "runs", "--without", "results"]
+    assert main(command) == 0
+    assert "nothing to run: 1 of 1 runs are finished in results." in capsys.readouterr().out
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [recorded, other])
+    assert main(command) == 0
+    assert runs.find(Path("runs")) == [other.directory(Path("runs"))]
+    changed = override(recorded, {"optimizer.lr": 0.5})
+    monkeypatch.setattr(paper, "grid", lambda *args, **kwargs: [changed])
+    assert main(command) == 1
+    assert "results/copying/small/gru/seed0 holds another configuration" in capsys.readouterr().err
+    assert main([*command[:-1], "nowhere"]) == 2
+    assert "--without should be a folder of runs, such as results; nowhere is none." in capsys.readouterr().err
+
+
 def test_reproduce_says_once_that_fast_kernels_are_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,6 +68,8 @@ class Options:
     other_kernels: bool = False
     """Continue runs that started with another backend or instruction set; their environment.json says so."""
     runs: Runs = Path("runs")
+    without: OptionalPath = None
+    """Skip runs that are finished in this record, such as results."""
     out: OptionalPath = None
     """Folder of the report (None: `report` inside the folder of the runs)."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
@@ -83,14 +85,19 @@ def main(argv: list[str], console: Console) -> int:
     from goru.lab.engines.local import plan
     from goru.lab.training.signals import StopOnSignal
 
+    if options.without is not None and not options.without.is_dir():
+        raise UsageError(f"--without should be a folder of runs, such as results; {options.without} is none.")
     allow_other_kernels(options.other_kernels)
     store.search_first(options.data_dir)
     configs, left_out = chosen_runs(options)
-    jobs = plan(configs, options.runs)
+    jobs = plan(configs, options.runs, options.without)
     if waiting := [job.config for job in jobs if job.state == "waiting"]:
         _check_machine(waiting[0], local=options.engine == "local")
     for reason in left_out:
         console.print(f"skipped: {reason}", soft_wrap=True)
+    if options.without is not None and not any(job.directory.exists() or job.state != "skipped" for job in jobs):
+        console.print(f"nothing to run: {len(jobs)} of {len(jobs)} runs are finished in {options.without}.")
+        return 0
     with StopOnSignal(signal.SIGINT, signal.SIGTERM) as stop:
         with Display(jobs, console) as display:
             execute(

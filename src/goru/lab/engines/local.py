@@ -49,15 +49,17 @@ class Job:
             self.message = message
 
 
-def plan(configs: Sequence[RunConfig], runs: Path) -> list[Job]:
-    """The jobs of a grid. Finished runs are skipped; one that is damaged or has different settings is a failure."""
+def plan(configs: Sequence[RunConfig], runs: Path, record: Path | None = None) -> list[Job]:
+    """The jobs of a grid. Runs that are finished here or in a record are skipped; one that is damaged or has different
+    settings is a failure."""
     jobs = []
     for config in configs:
         job = Job(config, config.directory(runs))
+        places = [job.directory, *([] if record is None else [config.directory(record)])]
         try:
-            if finished(job.directory):
-                if (there := read_config(job.directory)) is not None:
-                    check_same(job.directory, as_on(there, config), config)
+            for place in filter(finished, places):
+                if (there := read_config(place)) is not None:
+                    check_same(place, as_on(there, config), config)
                 job.state = "skipped"
         except LabError as error:
             job.fail(str(error))
