@@ -68,6 +68,8 @@ def memory_matters(group: Group) -> str:
     if not ours or not ends:
         return who_solves(group)
     others = [f"{'as published it' if m == 'goru' else title(m)} {end}" for m, end in ends.items()]
+    if all(end.startswith("ends ") for end in ends.values()):  # say the verb and the baseline once
+        others[1:] = [one.replace(" ends at ", " at ").removesuffix(" of the baseline") for one in others[1:]]
     steps = group.runs("goru-memory")[0].config.layer.memory
     return f"started with a memory of {steps} steps, GORU {ours}; {', '.join(others)}."
 
