@@ -411,8 +411,8 @@ class Measure:
         return spread([self.scale_of(group) * value for value in seeds]) if seeds else None
 
     def apart(self, group: Group, one: str, other: str) -> bool:
-        """Whether two models with finished seeds differ by more than the spread over either's seeds, as they are
-        rounded if both have one seed."""
+        """Whether the numbers of two models differ as they are rounded, and by more than the spread over the seeds of
+        either."""
         a, b = self._spread(group, one), self._spread(group, other)
         if a is None or b is None or self.rounded(group, one) == self.rounded(group, other):
             return False
