@@ -43,7 +43,7 @@ def who_solves(group: Group) -> str:
     counts = {name: seeds_that_solve(group, name) for name in shares}
     steps = {name: first_steps(group, name) for name, (solved, seeds) in counts.items() if solved == seeds}
     known = {name: step for name, step in steps.items() if step is not None}
-    order = [*(name for name in steps if name not in known), *sorted(known, key=lambda name: known[name].mean)]
+    order = [*sorted(known, key=lambda name: known[name].mean), *(name for name in steps if name not in known)]
     solved = [title(name) + (f" after {iterations(known[name])}" if name in known else "") for name in order]
     solved += [f"{title(name)} {_in_seeds(*count)}" for name, count in counts.items() if 0 < count[0] < count[1]]
     rest = {name: share for name, share in shares.items() if not counts[name][0]}
